@@ -21,6 +21,7 @@ mod profile;
 mod readiness;
 mod response;
 mod status;
+mod visit;
 
 use std::convert::Infallible;
 use std::io;

@@ -4,8 +4,9 @@
 //! request ──▶ AuditPolicy ── Metadata ──▶ AuditTrail ── a line per stage ──▶ AuditQueue ──▶ writer thread ──▶ file or standard output
 //! ```
 //!
-//! The gateway records the requests that it answers itself: lists and watches from memory, shared watches of Tables, and refusals.
-//! Forwarded requests are in upstream's audit log. Recording never delays a request: an event that does not fit into the queue is
+//! The gateway records the requests that it answers itself: lists and watches from memory, shared watches of Tables, the admin port's
+//! status, log filter and profile, and refusals, those of forwarded requests included. Other forwarded requests are in upstream's audit
+//! log; those that travel as impersonation are in both, because only the gateway knows who sent them. Recording never delays a request: an event that does not fit into the queue is
 //! dropped and counted.
 //!
 //! Start with [`Audit::begin`] and [`AuditTrail`]. `policy` decides which requests are recorded, `event` has the format of a line,

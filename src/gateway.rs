@@ -48,7 +48,7 @@ use tracing::{info, warn};
 
 use crate::admin::{self, AdminState, StatusFeed};
 use crate::admission::Admission;
-use crate::audit::AuditError;
+use crate::audit::{Audit, AuditError};
 use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
@@ -312,11 +312,12 @@ impl Gateway {
         if let Some(log) = &audit_log {
             log.follow(&reloads, &mut tasks);
         }
+        let audit = audit_log.map(|log| log.audit);
         let operators_admission = operators.as_ref().map(|(_, admission)| admission.clone());
         let parts = LiveParts::new(&registry, operators_admission, &drain);
         let controls = controls.start(&mut tasks, (&reloads, &metrics), parts);
         let guard = callers.as_ref().map(|callers| callers.guard.clone());
-        let access = (guard, controls.log());
+        let access = (guard, audit.clone(), controls.log());
         serve_admin(&mut tasks, admin, (&registry, &metrics, &drain), access);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
@@ -324,7 +325,6 @@ impl Gateway {
         }
         let canary = CanaryTask::start(canary, &mut tasks, (&registry, &metrics), &drain);
         tasks.spawn(end_watches(Arc::clone(&registry), drain.clone()));
-        let audit = audit_log.map(|log| log.audit);
         let service = service.audited(audit.clone());
         let tls = tls.map(|tls| tls.config());
         // Operators' connections are not sent away: their port has a purpose.
@@ -390,7 +390,7 @@ fn serve_admin(
     tasks: &mut JoinSet<()>,
     admin: TcpListener,
     (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
-    (guard, log): (Option<Guard>, Option<LogControl>),
+    (guard, audit, log): (Option<Guard>, Option<Audit>, Option<LogControl>),
 ) {
     let state = AdminState {
         metrics: Arc::clone(metrics),
@@ -398,6 +398,7 @@ fn serve_admin(
         drain: drain.clone(),
         status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(registry)))),
         guard,
+        audit,
         log,
     };
     let ends = metrics.task_ends();

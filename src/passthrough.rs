@@ -17,6 +17,7 @@ mod proven_tokens;
 mod refusal;
 mod tunnel;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,7 @@ pub use body::PassthroughBody;
 pub use body_error::BodyError;
 pub use deadlines::ForwardDeadlines;
 pub use headers::{ProxyHeaders, impersonates};
+pub use refusal::OwnStatus;
 
 /// Forwards requests to the API server and its responses to the client, byte for byte except for the headers of a single connection.
 ///
@@ -78,6 +80,8 @@ pub struct PassthroughRequest {
     pub http: Request<Incoming>,
     /// The client whose share of permits pays for the request.
     pub peer: Peer,
+    /// The address of the client's connection, which upstream is told.
+    pub address: IpAddr,
     /// Whose identity the request carries; `None` if callers are not authenticated.
     pub forwarding: Option<Forwarding>,
 }
@@ -306,6 +310,7 @@ impl Passthrough {
         let PassthroughRequest {
             http: mut request,
             peer,
+            address,
             forwarding,
         } = request;
         let upgrade = match request.version() {
@@ -325,6 +330,7 @@ impl Passthrough {
         });
         let active = active.with_permit(permit?);
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
+        headers::append_client(request.headers_mut(), address);
         propagate(&Span::current(), request.headers_mut());
         let identity = self.identify(request.headers_mut(), forwarding)?;
         let exchange = async {

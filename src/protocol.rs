@@ -14,7 +14,6 @@ pub mod request;
 pub mod status;
 pub mod websocket;
 
-#[cfg(test)]
 pub(crate) use audit_id::AUDIT_ID;
 pub use audit_id::{audit_id, with_audit_id};
 pub use buf_list::BufList;

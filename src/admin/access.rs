@@ -10,6 +10,7 @@ use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, StatusCode};
 use tokio::time::timeout;
 
+use super::visit::Visit;
 use crate::auth::access::Access;
 use crate::auth::caller::{CallerRefusal, PeerIdentity};
 use crate::auth::guard::Guard;
@@ -40,18 +41,18 @@ const LOCAL_CLIENT: &str = "a client on this machine";
 /// A refusal: status code and text.
 pub(super) type AccessRefusal = (StatusCode, String);
 
-/// Checks whether the client at this address has a right; returns its name for the log. `guard` is `None` if the gateway does not
-/// authenticate callers.
+/// Checks whether the client has a right, and opens its entry in the audit log; returns its name for the log.
 ///
 /// # Errors
 /// The response to a client that does not have it.
-pub(super) async fn check(
-    guard: Option<&Guard>,
-    address: IpAddr,
-    headers: &HeaderMap,
-    right: &AccessRight,
-) -> Result<String, AccessRefusal> {
-    if is_local(address, headers) {
+pub(super) async fn check(visit: &mut Visit, right: &AccessRight) -> Result<String, AccessRefusal> {
+    let checked = decide(visit, right).await;
+    visit.record();
+    checked
+}
+
+async fn decide(visit: &mut Visit, right: &AccessRight) -> Result<String, AccessRefusal> {
+    if is_local(visit.address, &visit.headers) {
         return Ok(LOCAL_CLIENT.to_owned());
     }
     let AccessRight {
@@ -59,20 +60,20 @@ pub(super) async fn check(
         path,
         subject,
     } = right;
-    let guard = guard.ok_or_else(|| {
+    let guard = visit.guard.clone().ok_or_else(|| {
         let text = format!(
             "{subject} is for clients on loopback only, because the gateway does not authenticate callers: use kubectl port-forward\n"
         );
         (StatusCode::FORBIDDEN, text)
     })?;
     // Others cannot have the right, and a review for each of them would be a load upstream.
-    if !headers.contains_key(AUTHORIZATION) {
+    if !visit.headers.contains_key(AUTHORIZATION) {
         let text = format!(
             "{subject} needs a bearer token, except on loopback: use kubectl port-forward\n"
         );
         return Err((StatusCode::UNAUTHORIZED, text));
     }
-    let review = review(guard, address, headers, right);
+    let review = review(&guard, visit, right);
     match timeout(REVIEW_WAIT_MAX, review).await {
         Ok(Ok(user)) => Ok(user),
         Ok(Err(CallerRefusal::Unauthorized)) => Err((
@@ -103,16 +104,16 @@ pub(super) async fn check(
 /// The name of the user, with that of the user who acts as it.
 async fn review(
     guard: &Guard,
-    address: IpAddr,
-    headers: &HeaderMap,
+    visit: &mut Visit,
     right: &AccessRight,
 ) -> Result<String, CallerRefusal> {
     let peer = PeerIdentity {
-        peer: address.into(),
+        peer: visit.address.into(),
         ..PeerIdentity::default()
     };
-    let caller = guard.authenticate(headers, &peer).await;
+    let caller = guard.authenticate(&visit.headers, &peer).await;
     let caller = caller.map_err(|denial| denial.refusal)?;
+    visit.identify(&caller);
     let access = Access::Path {
         verb: right.verb.to_owned(),
         path: right.path.to_owned(),

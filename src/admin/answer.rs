@@ -22,6 +22,8 @@ use super::profile;
 use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
 use super::response::{AdminResponse, refused, reply, text, wrong_method};
 use super::status::{PAGE, PAGE_POLICY, StatusFeed, StatusViewer};
+use super::visit::Visit;
+use crate::audit::Audit;
 use crate::auth::guard::Guard;
 use crate::blocking::spawn_blocking;
 use crate::build_info;
@@ -54,14 +56,22 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let path = request.uri().path();
+    let visit = || {
+        let (guard, audit) = (state.guard.as_ref(), state.audit.as_ref());
+        Visit::of(&request, client.address, guard, audit)
+    };
     if path == "/log-filter"
         && let Some(log) = &state.log
     {
-        return filter::answer(request, log, state.guard.as_ref(), client.address).await;
+        let mut visit = visit();
+        let response = filter::answer(request, log, &mut visit).await;
+        return visit.answered(response);
     }
     #[cfg(feature = "profile")]
     if path == "/debug/profile" {
-        return profile::answer(&request, state.guard.as_ref(), client.address).await;
+        let mut visit = visit();
+        let response = profile::answer(&request, &mut visit).await;
+        return visit.answered(response);
     }
     if !matches!(
         path,
@@ -85,7 +95,11 @@ where
         "/metrics" => too_many_pages(),
         "/readyz" => readiness(&state, verbose),
         "/version" => version(),
-        "/status" | "/status.json" | "/status/events" => status(&request, &state, client).await,
+        "/status" | "/status.json" | "/status/events" => {
+            let mut visit = visit();
+            let response = status(&request, &state, client.viewer, &mut visit).await;
+            visit.answered(response)
+        }
         _ => liveness(path, verbose),
     }
 }
@@ -117,10 +131,13 @@ async fn metrics(state: AdminState) -> AdminResponse {
 }
 
 /// The status page and what belongs to it, for those who may see it.
-async fn status<B>(request: &Request<B>, state: &AdminState, client: AdminClient) -> AdminResponse {
-    let guard = state.guard.as_ref();
-    let access = access::check(guard, client.address, request.headers(), &STATUS_RIGHT).await;
-    if let Err(refusal) = access {
+async fn status<B>(
+    request: &Request<B>,
+    state: &AdminState,
+    viewer: Arc<StatusViewer>,
+    visit: &mut Visit,
+) -> AdminResponse {
+    if let Err(refusal) = access::check(visit, &STATUS_RIGHT).await {
         return refused(refusal);
     }
     let mut response = match request.uri().path() {
@@ -128,7 +145,7 @@ async fn status<B>(request: &Request<B>, state: &AdminState, client: AdminClient
         "/status.json" => reply(StatusCode::OK, JSON, state.status.document().await),
         // A response to HEAD has no body, so nobody would take its events.
         _ if request.method() == Method::HEAD => reply(StatusCode::OK, EVENTS, ""),
-        _ => match state.status.events(client.viewer) {
+        _ => match state.status.events(viewer) {
             Some(events) => reply(StatusCode::OK, EVENTS, "").map(|_| events.boxed()),
             None => text(
                 StatusCode::TOO_MANY_REQUESTS,
@@ -217,6 +234,8 @@ pub struct AdminState {
     pub status: StatusFeed,
     /// Decides who may see the status from elsewhere; `None` if the gateway does not authenticate callers.
     pub guard: Option<Guard>,
+    /// The audit log, if there is one.
+    pub audit: Option<Audit>,
     /// The log filter of `/log-filter`; without it there is no such path.
     pub log: Option<LogControl>,
 }

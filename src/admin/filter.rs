@@ -1,7 +1,6 @@
 //! `/log-filter`: shows the log filter in force, and replaces it (decision 56).
 
 use std::error::Error;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::access::{self, AccessRight};
 use super::response::{AdminResponse, only_parameter, refused, text, wrong_method};
-use crate::auth::guard::Guard;
+use super::visit::Visit;
 use crate::log_filter::{FILTER_LEN_MAX, FilterState, LogControl, LogFilter};
 
 /// Why a body cannot be read.
@@ -36,8 +35,7 @@ const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(super) async fn answer<B>(
     request: Request<B>,
     log: &LogControl,
-    guard: Option<&Guard>,
-    address: IpAddr,
+    visit: &mut Visit,
 ) -> AdminResponse
 where
     B: Body<Data = Bytes>,
@@ -48,7 +46,7 @@ where
         Method::PUT => &UPDATE_RIGHT,
         _ => return wrong_method("GET, HEAD, PUT"),
     };
-    let by = match access::check(guard, address, request.headers(), right).await {
+    let by = match access::check(visit, right).await {
         Ok(by) => by,
         Err(refusal) => return refused(refusal),
     };

@@ -1,6 +1,5 @@
 //! `/debug/profile`: where the process spends its CPU time, in the format of pprof (feature `profile`; decision 56).
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use http::header::CONTENT_DISPOSITION;
@@ -11,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::access::{self, AccessRight};
 use super::response::{AdminResponse, only_parameter, refused, reply, text, wrong_method};
-use crate::auth::guard::Guard;
+use super::visit::Visit;
 use crate::blocking::spawn_blocking;
 
 const RIGHT: AccessRight = AccessRight {
@@ -32,11 +31,7 @@ const BINARY: &str = "application/octet-stream";
 static TIMER: Mutex<()> = Mutex::const_new(());
 
 /// Answers a request for `/debug/profile`, after the time of the profile.
-pub(super) async fn answer<B>(
-    request: &Request<B>,
-    guard: Option<&Guard>,
-    address: IpAddr,
-) -> AdminResponse {
+pub(super) async fn answer<B>(request: &Request<B>, visit: &mut Visit) -> AdminResponse {
     if request.method() != Method::GET {
         return wrong_method("GET");
     }
@@ -46,7 +41,7 @@ pub(super) async fn answer<B>(
         let reason = "not for pages of other sites\n".to_owned();
         return text(StatusCode::FORBIDDEN, reason);
     }
-    if let Err(refusal) = access::check(guard, address, request.headers(), &RIGHT).await {
+    if let Err(refusal) = access::check(visit, &RIGHT).await {
         return refused(refusal);
     }
     let seconds = match seconds(request.uri().query()) {

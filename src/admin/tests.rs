@@ -60,6 +60,7 @@ impl Port {
             drain: drain.clone(),
             status: StatusFeed::new(Arc::new(NoStatus)),
             guard: None,
+            audit: None,
             log: None,
         };
         let mut tasks = JoinSet::new();

@@ -91,6 +91,18 @@ impl ResponseStatus {
         }
     }
 
+    /// The result of a request that failed.
+    #[must_use]
+    pub fn failure(code: u16, reason: &'static str, message: String) -> Self {
+        Self {
+            status: "Failure",
+            message,
+            reason,
+            code,
+            ..Self::default()
+        }
+    }
+
     /// The result if the client disconnected before the response began.
     #[must_use]
     pub fn closed_early() -> Self {

@@ -45,7 +45,13 @@ impl Request {
 
     /// Whether the response lasts until client or server end it.
     pub(super) fn is_long_running(&self) -> bool {
-        self.verb == "watch"
+        const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+        let subresource = self
+            .object
+            .as_ref()
+            .map(|object| object.subresource.as_str());
+        matches!(self.verb.as_str(), "watch" | "proxy")
+            || subresource.is_some_and(|subresource| SUBRESOURCES.contains(&subresource))
     }
 }
 

@@ -14,8 +14,9 @@ use crate::auth::user::User;
 /// Records one request. Clones share the same record, and the response's body holds one: when the last clone is dropped, the request
 /// is recorded as complete.
 ///
-/// Nothing is recorded of a request that turns out to be forwarded, because upstream records it. Therefore the first event is not
-/// written before the response is decided; it carries the time at which the request was received.
+/// Nothing is recorded of a request that is forwarded under its caller's own credential and that upstream answers, because upstream
+/// records it. Therefore the first event is not written before the response is decided; it carries the time at which the request was
+/// received.
 #[derive(Clone, Debug)]
 pub struct AuditTrail(Arc<Mutex<TrailRecord>>);
 
@@ -60,6 +61,12 @@ impl AuditTrail {
         })))
     }
 
+    /// The request's audit id.
+    #[must_use]
+    pub fn audit_id(&self) -> String {
+        self.record().request.audit_id.clone()
+    }
+
     /// Records that the request impersonates `user`.
     pub fn impersonate(&self, user: &Arc<User>) {
         self.record().impersonated_user = Some(Arc::clone(user));
@@ -84,7 +91,7 @@ impl AuditTrail {
         self.record().response.is_some()
     }
 
-    /// Discards the record, because the request is forwarded and upstream records it. Has no effect after a response was recorded.
+    /// Discards the record, because the request is forwarded and upstream records it, unless a response is recorded before or afterwards.
     pub fn forget(&self) {
         self.record().is_forwarded = true;
     }

@@ -6,13 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
 use super::handover::PipeBody;
+use crate::audit::AuditTrail;
+use crate::audit::event::ResponseStatus;
 use crate::auth::guard::Forwarding;
-use crate::passthrough::{ForwardDeadlines, PassthroughBody};
+use crate::passthrough::{ForwardDeadlines, OwnStatus, PassthroughBody};
 use crate::protocol::request::{PathForm, RequestInfo, Verb};
 use crate::resource::fraction;
 use crate::serve::resources::{ForwardCaller, ForwardLifetime, ForwardPermit, expiry};
@@ -26,6 +28,7 @@ pub(super) type ForwardedSource = Either<PassthroughBody, Box<Either<TableBody, 
 pub(super) struct ForwardedBody {
     source: ForwardedSource,
     _permit: Option<ForwardPermit>,
+    _trail: Option<AuditTrail>,
 }
 
 impl ForwardedBody {
@@ -33,7 +36,53 @@ impl ForwardedBody {
         Self {
             source,
             _permit: permit,
+            _trail: None,
         }
+    }
+
+    /// Upstream's response. Keeps the request's entry in the audit log open until the body has been sent.
+    pub(super) fn recorded(body: PassthroughBody, trail: Option<AuditTrail>) -> Self {
+        Self {
+            source: Either::Left(body),
+            _permit: None,
+            _trail: trail,
+        }
+    }
+}
+
+/// The audit entry of a forwarded request. Upstream records a request that carries its caller's own credential, if it answers it. The others
+/// are recorded here: what the gateway refuses, and what travels as impersonation, of which upstream does not see who sent it.
+pub(super) struct ForwardRecord {
+    trail: Option<AuditTrail>,
+    is_impersonating: bool,
+}
+
+impl ForwardRecord {
+    pub(super) fn begin(trail: Option<AuditTrail>, caller: &ForwardCaller) -> Self {
+        let is_impersonating = matches!(caller.forwarding, Some(Forwarding::Impersonating { .. }));
+        if let Some(trail) = trail.as_ref().filter(|_| !is_impersonating) {
+            trail.forget();
+        }
+        Self {
+            trail,
+            is_impersonating,
+        }
+    }
+
+    /// Records the response; returns the entry if it has to stay open until the response's end.
+    pub(super) fn answered<B>(self, response: &Response<B>) -> Option<AuditTrail> {
+        let trail = self.trail?;
+        let code = response.status().as_u16();
+        if let Some(OwnStatus { reason, message }) = response.extensions().get() {
+            let status = ResponseStatus::failure(code, reason, message.clone());
+            trail.respond(status);
+            return None;
+        }
+        if !self.is_impersonating {
+            return None;
+        }
+        trail.respond(ResponseStatus::of_code(code));
+        Some(trail)
     }
 }
 

@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use super::api_services::ApiServiceFeed;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
-use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
+use super::forwarded::{ForwardRecord, ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::older_states::OlderStates;
@@ -472,6 +472,7 @@ impl Resources for Registry {
             caller,
             ..
         } = forward;
+        let record = ForwardRecord::begin(forward.trail, &caller);
         // The other API server's caches may be behind what this client has read before.
         if self.client.has_moved()
             && let Some(uri) = request.info.at_latest(request.http.uri())
@@ -484,6 +485,7 @@ impl Resources for Registry {
         let request = PassthroughRequest {
             http: request.http,
             peer: caller.peer,
+            address: request.connection.address,
             forwarding: caller.forwarding,
         };
         let answer = match lifetime {
@@ -494,7 +496,8 @@ impl Resources for Registry {
             ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,
             ForwardLifetime::Short => passthrough.forward(request, deadlines).await,
         };
-        let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), None));
+        let trail = record.answered(&answer);
+        let mut answer = answer.map(|body| ForwardedBody::recorded(body, trail));
         answer.extensions_mut().insert(lifetime);
         answer
     }

@@ -1,5 +1,7 @@
 //! Which headers belong to one connection and which are forwarded (RFC 9110 §7.6.1).
 
+use std::net::IpAddr;
+
 use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, COOKIE, EXPECT, FORWARDED, HeaderName, HeaderValue,
@@ -74,6 +76,21 @@ pub(super) fn clear_request(headers: &mut HeaderMap, proxy: &ProxyHeaders) {
     }
 }
 
+/// Appends the client's address to `X-Forwarded-For`, as Go's reverse proxy does, so that upstream's audit log has it, behind whatever the
+/// client claims. Other claims to be somebody's address are removed: upstream would take them for the gateway's.
+pub(super) fn append_client(headers: &mut HeaderMap, client: IpAddr) {
+    for name in OF_CLIENT_ADDRESS {
+        headers.remove(name);
+    }
+    let client = client.to_canonical().to_string();
+    let claimed = headers.get_all(X_FORWARDED_FOR).iter();
+    let mut addresses: Vec<&[u8]> = claimed.map(HeaderValue::as_bytes).collect();
+    addresses.push(client.as_bytes());
+    if let Ok(addresses) = HeaderValue::from_bytes(&addresses.join(&b", "[..])) {
+        headers.insert(X_FORWARDED_FOR, addresses);
+    }
+}
+
 /// Removes the headers of upstream's connection from its response.
 pub(super) fn clear_response(headers: &mut HeaderMap) {
     clear_connection(headers, |_| false);
@@ -121,13 +138,7 @@ const BEARER_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 /// Headers that name the sender of a request or the user that it acts for. They are kept even if `Connection` lists them. The API server
 /// ignores such lists; if the gateway removed them, upstream would see another caller's request, or one without its impersonation.
 fn is_end_to_end(name: &HeaderName) -> bool {
-    const NAMES: [HeaderName; 5] = [
-        AUTHORIZATION,
-        COOKIE,
-        FORWARDED,
-        SEC_WEBSOCKET_PROTOCOL,
-        HeaderName::from_static("x-real-ip"),
-    ];
+    const NAMES: [HeaderName; 3] = [AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL];
     impersonation::is_header(name)
         || name.as_str().starts_with("x-forwarded-")
         || NAMES.contains(name)
@@ -170,6 +181,19 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .flat_map(|value| value.split(','))
         .map(str::trim)
 }
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Headers other than `X-Forwarded-For` in which proxies write their client's address.
+const OF_CLIENT_ADDRESS: [HeaderName; 7] = [
+    FORWARDED,
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("true-client-ip"),
+    HeaderName::from_static("x-client-ip"),
+    HeaderName::from_static("x-cluster-client-ip"),
+    HeaderName::from_static("cf-connecting-ip"),
+    HeaderName::from_static("fastly-client-ip"),
+];
 
 /// Headers of one connection, whether `Connection` lists them or not.
 const OF_CONNECTION: [HeaderName; 8] = [

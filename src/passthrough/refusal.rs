@@ -7,6 +7,16 @@ use serde_json::json;
 
 use crate::metrics::PassthroughError;
 
+/// The gateway's own Status in place of upstream's response, of which it is an extension: for the audit log, because upstream may not have
+/// seen the request.
+#[derive(Clone, Debug)]
+pub struct OwnStatus {
+    /// The machine-readable reason.
+    pub reason: &'static str,
+    /// The human-readable message.
+    pub message: String,
+}
+
 /// Why a request has no response from upstream.
 #[derive(Debug)]
 pub(super) enum ForwardRefusal {
@@ -108,6 +118,10 @@ impl ForwardRefusal {
         }
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = status;
+        response.extensions_mut().insert(OwnStatus {
+            reason,
+            message: message.to_owned(),
+        });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));

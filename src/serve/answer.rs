@@ -13,7 +13,7 @@ use super::read::{ReadFailure, ReadOutcome};
 use super::read_request::ReadRequest;
 use super::record::response_status;
 use super::request_timeout::{before_deadline, timeout_response};
-use super::resources::{ForwardRequest, Permission, RequestOutcome, Resources};
+use super::resources::{ForwardCaller, ForwardRequest, Permission, RequestOutcome, Resources};
 use super::response::switched;
 use super::service::{Service, ServiceResponse};
 use super::unhandled::unhandled;
@@ -21,7 +21,7 @@ use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::metrics::BadRequest;
 use crate::protocol::request::{ReadRefusal, RequestFault, SELECTORS_LEN_MAX};
-use crate::protocol::{audit_id, with_audit_id};
+use crate::protocol::{AUDIT_ID, audit_id, with_audit_id};
 use crate::resource::CacheKey;
 use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
@@ -65,7 +65,7 @@ impl<R: Resources> Service<R> {
         }
         let is_guarded = self.guard.is_some();
         if !is_guarded && self.resources.must_forward(request.http.headers()) {
-            return self.forward(request, None).await;
+            return self.forward_unread(request).await;
         }
         if let Some(target) = self.handover_target(&request) {
             return self.answer_handover(target, request).await;
@@ -74,7 +74,7 @@ impl<R: Resources> Service<R> {
             Ok(Some(read)) if !is_guarded || self.may_answer(&read) => {
                 self.answer_read(read, request).await
             }
-            Ok(_) => self.forward(request, None).await,
+            Ok(_) => self.forward_unread(request).await,
             Err(text) => {
                 self.count_bad_request(BadRequest::Http);
                 let response = text.to_response().map(AnswerBody::whole);
@@ -158,7 +158,8 @@ impl<R: Resources> Service<R> {
         if let Some(response) = denied.response {
             return self.finished(&account, response);
         }
-        let forwarded = self.forward(request, denied.trail.clone());
+        let trail = denied.trail.clone();
+        let forwarded = self.forward(request, |_, _| trail);
         let forwarded = before_deadline(denied.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
     }
@@ -255,14 +256,21 @@ impl<R: Resources> Service<R> {
         });
     }
 
-    /// Forwards a request that is not authorized here. `trail` is its entry in the audit log.
+    /// Forwards a request of which memory knows nothing.
+    async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
+        let trail = |request: &_, caller: &_| self.forward_trail(request, caller);
+        self.forward(request, trail).await
+    }
+
+    /// Forwards a request that is not authorized here. `trail` gives its entry in the audit log.
     async fn forward(
         &self,
         request: Box<ClientRequest>,
-        trail: Option<AuditTrail>,
+        trail: impl FnOnce(&ClientRequest, &ForwardCaller) -> Option<AuditTrail>,
     ) -> ServiceResponse<R> {
         match self.forward_caller(&request).await {
             Ok(caller) => {
+                let trail = trail(&request, &caller);
                 let forward = ForwardRequest {
                     request,
                     caller,
@@ -275,7 +283,15 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    async fn send_upstream(&self, request: ForwardRequest) -> ServiceResponse<R> {
+    async fn send_upstream(&self, mut request: ForwardRequest) -> ServiceResponse<R> {
+        if let Some(trail) = &request.trail {
+            // Upstream's events get the same id.
+            let headers = request.request.http.headers_mut();
+            let is_absent = headers.get(AUDIT_ID).is_none_or(HeaderValue::is_empty);
+            if is_absent && let Ok(id) = HeaderValue::try_from(trail.audit_id()) {
+                headers.insert(AUDIT_ID, id);
+            }
+        }
         let response = self.resources.forward(request).await;
         let lifetime = response.extensions().get().copied().unwrap_or_default();
         response.map(|body| AnswerBody::Forwarded(body, lifetime))

@@ -15,7 +15,7 @@ use super::request_timeout::{LIMIT, before_deadline, timeout_response};
 use super::resources::{ForwardCaller, Permission, Resources, expiry};
 use super::service::{Service, ServiceResponse};
 use crate::audit::AuditTrail;
-use crate::audit::event::AuditDecision;
+use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
 use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
@@ -40,7 +40,7 @@ pub(super) struct AuthorizedRead {
 /// A read that is not authorized here.
 pub(super) struct DeniedRead<R: Resources> {
     pub(super) request: Box<ReadRequest>,
-    /// As in [`AuthorizedRead`]; `None`, too, if the caller is unknown.
+    /// As in [`AuthorizedRead`]; `None`, too, if the refusal of an unknown caller is recorded already.
     pub(super) trail: Option<AuditTrail>,
     /// `None` if the request has to be forwarded.
     pub(super) response: Option<ServiceResponse<R>>,
@@ -78,7 +78,10 @@ impl<R: Resources> Service<R> {
         let caller = match authenticated {
             Some(Ok(caller)) => caller,
             Some(Err(denial)) => return Err(self.unauthenticated(read, request, &denial)),
-            None => return Err(timed_out(read, None)),
+            None => {
+                let trail = self.trail(request, &read.audit_id, None);
+                return Err(timed_out(read, trail));
+            }
         };
         let trail = self.caller_trail(request, &read.audit_id, &caller);
         let access = access(&read.path, &request.info);
@@ -117,9 +120,13 @@ impl<R: Resources> Service<R> {
         if response.is_some() {
             self.record_refusal(request, &read.audit_id, (denial, || denied.recorded()));
         }
+        let trail = match response {
+            Some(_) => None,
+            None => self.trail(request, &read.audit_id, denial.user.as_ref()),
+        };
         DeniedRead {
             request: read,
-            trail: None,
+            trail,
             response,
         }
     }
@@ -193,8 +200,12 @@ impl<R: Resources> Service<R> {
             }),
             Ok(Err(denial)) => Err(self.forwarding_denial(&denial, (request, &audit_id(headers)))),
             Err(_) => {
+                let audit_id = audit_id(headers);
+                if let Some(trail) = self.trail(request, &audit_id, None) {
+                    trail.respond(ResponseStatus::of_code(504));
+                }
                 let response = timeout_response().map(AnswerBody::whole);
-                Err(Box::new(with_audit_id(response, &audit_id(headers))))
+                Err(Box::new(with_audit_id(response, &audit_id)))
             }
         }
     }

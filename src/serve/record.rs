@@ -6,13 +6,15 @@ use http::HeaderValue;
 
 use super::body::AnswerBody;
 use super::client_request::ClientRequest;
-use super::resources::Resources;
+use super::resources::{ForwardCaller, Resources};
 use super::service::Service;
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ObjectReference, ResponseStatus};
 use crate::audit::request;
 use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
+use crate::auth::guard::Forwarding;
 use crate::auth::user::User;
+use crate::protocol::audit_id;
 use crate::protocol::request::{RequestTarget, decoded_path};
 use crate::protocol::status::Status;
 
@@ -40,6 +42,22 @@ impl<R: Resources> Service<R> {
             trail.impersonate(&caller.user);
         }
         Some(trail)
+    }
+
+    /// Starts the audit entry of a request that is forwarded, whose caller is known only if the gateway impersonates it.
+    pub(super) fn forward_trail(
+        &self,
+        request: &ClientRequest,
+        caller: &ForwardCaller,
+    ) -> Option<AuditTrail> {
+        self.audit.as_ref()?;
+        let audit_id = audit_id(request.http.headers());
+        match &caller.forwarding {
+            Some(Forwarding::Impersonating { caller, .. }) => {
+                self.caller_trail(request, &audit_id, caller)
+            }
+            Some(Forwarding::AsCaller) | None => self.trail(request, &audit_id, None),
+        }
     }
 
     /// Records a request that was rejected before its caller was known, or before its impersonation was authorized.

@@ -11,7 +11,7 @@ mod fairness;
 mod floods;
 mod frames;
 mod http2;
-mod identity;
+pub(crate) mod identity;
 mod memory;
 mod multiplexed;
 mod operators;

@@ -94,6 +94,7 @@ async fn request_headers_go_through_except_those_of_the_connection() {
             "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "tracestate: vendor=1",
             "user-agent: kubectl/v1.36",
+            "x-forwarded-for: 192.0.2.7",
         ];
         assert_eq!(lines, expected, "{down:?} {up:?}");
     }

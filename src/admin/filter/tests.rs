@@ -31,8 +31,8 @@ impl Stage {
             .header("host", "localhost:9090")
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
             .unwrap();
-        let address = IpAddr::V4(Ipv4Addr::from(from));
-        let response = answer(request, &self.log, None, address).await;
+        let mut visit = Visit::of(&request, Ipv4Addr::from(from).into(), None, None);
+        let response = answer(request, &self.log, &mut visit).await;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -112,7 +112,8 @@ async fn a_body_that_does_not_end_is_not_waited_for() {
     >());
     let request = Request::put("/log-filter").header("host", "localhost");
     let request = request.body(endless).unwrap();
-    let response = answer(request, &stage.log, None, Ipv4Addr::LOCALHOST.into()).await;
+    let mut visit = Visit::of(&request, Ipv4Addr::LOCALHOST.into(), None, None);
+    let response = answer(request, &stage.log, &mut visit).await;
     assert_eq!(response.status(), 408);
 }
 

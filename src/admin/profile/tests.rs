@@ -12,7 +12,8 @@ async fn ask(address: [u8; 4], query: &str) -> (u16, bytes::Bytes) {
         .header("host", "localhost")
         .body(())
         .unwrap();
-    let response = answer(&request, None, Ipv4Addr::from(address).into()).await;
+    let mut visit = Visit::of(&request, Ipv4Addr::from(address).into(), None, None);
+    let response = answer(&request, &mut visit).await;
     let status = response.status().as_u16();
     (
         status,

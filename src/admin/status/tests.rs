@@ -68,6 +68,7 @@ impl Port {
             drain: Drain::new(),
             status: StatusFeed::new(Arc::<Source>::clone(&source)),
             guard: None,
+            audit: None,
             log: None,
         };
         let mut tasks = JoinSet::new();

@@ -7,9 +7,10 @@ use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::config::{AuditOutput, AuditSettings, AuthMode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::auth::{AuthStage, next_piece, until};
+use crate::hostile::identity::record;
+use crate::support::auth::{AuthStage, gateways_rights, grant, next_piece, until};
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
 const PODS: &str = "/api/v1/pods";
@@ -376,7 +377,7 @@ async fn watches_are_complete_when_their_clients_leave_however_they_are_brought(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_forwarded_is_not_recorded() {
+async fn what_upstream_answers_under_its_callers_credential_is_not_recorded() {
     let files = Files::new("forwarded", POLICY);
     let stage = files.stage(AuthMode::None).await;
     let name = "/api/v1/namespaces/default/pods/absent";
@@ -384,6 +385,109 @@ async fn what_is_forwarded_is_not_recorded() {
     assert_eq!(stage.get("", "/version").await.status(), 200);
     stage.ended().await;
     assert_eq!(files.text(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_gateway_answers_instead_of_upstream_is_recorded() {
+    let files = Files::new("refused-forwarding", POLICY);
+    let stage = files.stage(AuthMode::None).await;
+    let request =
+        "GET /version HTTP/1.1\r\nHost: a\r\nAudit-ID: mine\r\nImpersonate-User: jane\r\n\r\n";
+    let (_socket, head) = head_of(&stage, request).await;
+    assert!(head.starts_with("http/1.1 403 "), "{head}");
+    stage.ended().await;
+    let expected = ["RequestReceived get null", "ResponseComplete get 403"];
+    assert_eq!(files.outline(), expected);
+    for event in files.events() {
+        assert_eq!(event["auditID"], "mine");
+        assert_eq!(event["requestURI"], "/version");
+        assert_eq!(event["sourceIPs"], json!(["127.0.0.1"]));
+    }
+    assert_eq!(files.events()[1]["responseStatus"]["reason"], "Forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_gives_no_answer_is_recorded() {
+    let files = Files::new("unreachable", POLICY);
+    let mut recorder = None;
+    let stage = AuthStage::with(AuthMode::SelfCheck, |settings| {
+        settings.audit = files.settings();
+        recorder = Some(record(settings));
+    });
+    let (stage, recorder) = (stage.await, recorder.unwrap());
+    recorder.respond("GET /apis/none", "nonsense\r\n\r\n");
+    let response = stage.get("any", "/apis/none").await;
+    assert_eq!(response.status(), 503);
+    stage.ended().await;
+    let expected = ["RequestReceived get null", "ResponseComplete get 503"];
+    assert_eq!(files.outline(), expected);
+    // Upstream may have seen the request under the same id.
+    let head = recorder.heads("/apis/none")[0].to_lowercase();
+    assert!(head.contains("\r\naudit-id: mine\r\n"), "{head}");
+    assert_eq!(files.events()[0]["auditID"], "mine");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_at_the_admin_ports_guarded_pages_is_recorded() {
+    let files = Files::new("admin", POLICY);
+    let mut rights = gateways_rights();
+    let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/kube-fanout/status"]});
+    let (role, binding) = grant("reader", "reader", rule);
+    rights.extend([("/clusterroles", role), ("/clusterrolebindings", binding)]);
+    let stage = AuthStage::with_rights(AuthMode::Review, rights, |settings| {
+        settings.audit = files.settings();
+    })
+    .await;
+    stage.user("readers-token", "reader", &[]);
+    stage.user("nobodys-token", "nobody", &[]);
+    let mut expected = Vec::new();
+    for (local, target, token, user, code) in [
+        (1, "/status", "", None, 200),
+        (1, "/log-filter", "", None, 200),
+        (2, "/status.json?a=b", "readers-token", Some("reader"), 200),
+        (2, "/status.json", "nobodys-token", Some("nobody"), 403),
+        (2, "/log-filter", "nobodys-token", Some("nobody"), 403),
+        (2, "/status", "unknown-token", None, 401),
+    ] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, local], 0).into()).unwrap();
+        let mut socket = socket.connect(stage.admin).await.unwrap();
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nAudit-ID: {target}\r\n\r\n"
+        );
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut response = Vec::new();
+        socket.read_to_end(&mut response).await.unwrap();
+        let response = String::from_utf8_lossy(&response).to_lowercase();
+        assert!(
+            response.starts_with(&format!("http/1.1 {code} ")),
+            "{response}"
+        );
+        assert!(
+            response.contains(&format!("\r\naudit-id: {target}\r\n")),
+            "{response}"
+        );
+        let address = format!("127.0.0.{local}");
+        expected.push(json!([target, user, [address], target, code]));
+    }
+    stage.ended().await;
+    let complete = files
+        .events()
+        .into_iter()
+        .filter(|event| event["stage"] != "RequestReceived");
+    let recorded: Vec<_> = complete
+        .map(|event| {
+            json!([
+                event["requestURI"],
+                event["user"]["username"],
+                event["sourceIPs"],
+                event["auditID"],
+                event["responseStatus"]["code"]
+            ])
+        })
+        .collect();
+    assert_eq!(recorded, expected);
+    assert!(!files.text().contains("-token"), "{}", files.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderName;
-use kube_fanout::config::{AuthMode, FrontProxySettings, ListenTransport, ServeSettings};
+use kube_fanout::config::{
+    AuditOutput, AuditSettings, AuthMode, FrontProxySettings, ListenTransport, ServeSettings,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -26,6 +28,7 @@ const MODES: [AuthMode; 3] = [AuthMode::SelfCheck, AuthMode::Review, AuthMode::R
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const POD: &str = "/api/v1/namespaces/default/pods/treasure";
 const ALICE: &str = "Impersonate-User: alice";
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
 const MASTERS: &str = "Impersonate-Group: system:masters";
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -59,6 +62,15 @@ impl CertificateStage {
                 key: write(&folder, "server.key", &server.signing_key.serialize_pem()),
                 sni: Vec::new(),
             };
+            settings.audit = Some(AuditSettings {
+                policy: write(&folder, "policy.yaml", AUDIT_POLICY),
+                log: AuditOutput::File {
+                    path: folder.join("audit.log"),
+                    len_max: 1 << 30,
+                    backups_max: 0,
+                    backup_age_max: None,
+                },
+            });
             settings.auth.client_ca = Some(write(&folder, "clients.crt", &clients.pem()));
             settings.auth.front_proxy = Some(FrontProxySettings {
                 client_ca: write(&folder, "proxies.crt", &proxies.pem()),
@@ -252,6 +264,58 @@ async fn nothing_is_added_to_whom_the_gateway_impersonates() {
         assert_eq!(stage.code(Some(&eve), &[]).await, 403);
         assert_eq!(stage.code(None, &[]).await, 403);
         stage.stage.ended().await;
+    }
+}
+
+/// Upstream sees the user whom the gateway impersonates, so only the gateway knows who sent the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_travels_as_impersonation_is_recorded_with_its_sender_under_upstreams_id() {
+    for mode in MODES {
+        let stage = CertificateStage::new(mode).await;
+        let eve = identity(&stage.clients, "eve", "devs", |_| {});
+        let proxy = identity(&stage.proxies, "proxy", "devs", |_| {});
+        let rows = [
+            (&eve, &[][..], "eve", None, 403),
+            (&eve, &[ALICE], "eve", Some("alice"), 200),
+            (&eve, &[ALICE, "Audit-ID: mine"], "eve", Some("alice"), 200),
+            (&proxy, &["X-Custom-User: alice"], "alice", None, 200),
+        ];
+        let mut expected = Vec::new();
+        for (identity, headers, sender, acting_as, status) in rows {
+            let response = stage.get(Some(identity), POD, headers).await;
+            assert_eq!(code(&response), status, "{mode:?} {headers:?}: {response}");
+            let head = stage.forwarded();
+            let id = head
+                .lines()
+                .find_map(|line| line.strip_prefix("audit-id: "));
+            let id = id.unwrap().to_owned();
+            assert!(
+                response
+                    .to_lowercase()
+                    .contains(&format!("audit-id: {id}\r\n")),
+                "{response}"
+            );
+            assert_eq!(id == "mine", headers.len() == 2);
+            expected.push(json!([id, sender, Value::Null, "get", Value::Null]));
+            expected.push(json!([id, sender, acting_as, "get", status]));
+        }
+        stage.stage.ended().await;
+        let log = std::fs::read_to_string(stage.folder.join("audit.log")).unwrap();
+        let events = log
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let recorded: Vec<_> = events
+            .map(|event| {
+                json!([
+                    event["auditID"],
+                    event["user"]["username"],
+                    event["impersonatedUser"]["username"],
+                    event["verb"],
+                    event["responseStatus"]["code"]
+                ])
+            })
+            .collect();
+        assert_eq!(recorded, expected, "{mode:?}");
     }
 }
 

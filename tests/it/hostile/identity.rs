@@ -230,6 +230,36 @@ async fn connection_options_take_no_forwarded_host_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upstream_learns_the_address_of_the_connection_whatever_a_client_claims() {
+    let stage = IdentityStage::new(AuthMode::SelfCheck).await;
+    let rows: [(&[&str], &str); 3] = [
+        (&[BOB], "127.0.0.1"),
+        (&[BOB, "X-Forwarded-For: 1.2.3.4"], "1.2.3.4, 127.0.0.1"),
+        (
+            &[
+                BOB,
+                "Connection: close, X-Forwarded-For",
+                "X-Forwarded-For: 1.2.3.4, 5.6.7.8",
+                "X-Forwarded-For: 127.0.0.1",
+                "X-Real-Ip: 9.9.9.9",
+                "Forwarded: for=9.9.9.9",
+                "True-Client-Ip: 9.9.9.9",
+                "CF-Connecting-IP: 9.9.9.9",
+            ],
+            "1.2.3.4, 5.6.7.8, 127.0.0.1, 127.0.0.1",
+        ),
+    ];
+    for (headers, expected) in rows {
+        stage.recorder.clear();
+        assert_eq!(stage.compare(POD, headers).await, 200);
+        let head = stage.recorder.heads(POD)[0].to_lowercase();
+        let line = format!("\r\nx-forwarded-for: {expected}\r\n");
+        assert!(head.contains(&line) && !head.contains("9.9.9.9"), "{head}");
+    }
+    stage.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_with_underscores_mean_nothing() {
     for mode in MODES {
         let stage = IdentityStage::new(mode).await;

@@ -314,6 +314,7 @@ async fn forward(
     let request = PassthroughRequest {
         http,
         peer: kube_fanout::fairness::Peer::UNKNOWN,
+        address: [192, 0, 2, 7].into(),
         forwarding: has_parameter(AS_JANE).then(|| Forwarding::Impersonating {
             caller: jane(),
             lease: Lease::new(),
