@@ -7,6 +7,7 @@ mod drive;
 mod head_timer;
 mod socket;
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ use crate::transport::{
 use crate::watch::delivery::Delivery;
 use crate::watch::{Watch, WatchRecall};
 use accept_errors::AcceptErrors;
-use drive::{ConnectionEnds, HttpEnd};
+use drive::{ConnectionEnds, Farewell, GO_AWAY_MAX, HttpEnd, SILENCE_MAX};
 use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
 pub use socket::{bind, set_options};
 
@@ -250,14 +251,12 @@ impl<S: HttpService> ClientConnection<S> {
     ) -> Result<Option<(Transport, bool)>, ConnectionFailure> {
         let Some(acceptor) = &self.tls else {
             let mut transport = Transport::from(stream).with_permit(permit);
-            let speaks_http2 = speaks_http2(&mut transport);
-            let speaks_http2 = tokio::time::timeout(HEAD_TIMEOUT, speaks_http2)
-                .await
-                .map_err(|_elapsed| ConnectionFailure::Timeout)?;
+            let speaks_http2 = self.opened(HEAD_TIMEOUT, speaks_http2(&mut transport));
+            let speaks_http2 = speaks_http2.await.ok_or(ConnectionFailure::Timeout)?;
             return Ok(speaks_http2.map(|is_http2| (transport, is_http2)));
         };
-        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
-        let Ok(Ok(stream)) = handshake.await else {
+        let handshake = self.opened(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+        let Some(Ok(stream)) = handshake.await else {
             return Err(ConnectionFailure::Handshake);
         };
         let session = stream.get_ref().1;
@@ -325,7 +324,10 @@ impl<S: HttpService> ClientConnection<S> {
                     }
                 })
             };
-            let ends = self.ends(abort_limit);
+            let ends = self.ends(
+                abort_limit,
+                Farewell::new(abort_limit, traffic.clone(), SILENCE_MAX),
+            );
             ends.drive(Pin::new(&mut connection), shut_down, poll_end)
                 .await
         };
@@ -347,13 +349,14 @@ impl<S: HttpService> ClientConnection<S> {
     }
 
     async fn http2(self, mut transport: Transport) -> Result<(), ConnectionFailure> {
-        let preface = tokio::time::timeout(HEAD_TIMEOUT, check_preface(&mut transport));
+        let preface = self.opened(HEAD_TIMEOUT, check_preface(&mut transport));
         match preface.await {
-            Ok(Ok(())) => {}
-            Ok(Err(NoPreface::Gone)) => return Ok(()),
-            Ok(Err(NoPreface::Wrong)) => return Err(ConnectionFailure::Protocol),
-            Err(_) => return Err(ConnectionFailure::Timeout),
+            Some(Ok(())) => {}
+            Some(Err(NoPreface::Gone)) => return Ok(()),
+            Some(Err(NoPreface::Wrong)) => return Err(ConnectionFailure::Protocol),
+            None => return Err(ConnectionFailure::Timeout),
         }
+        let traffic = transport.traffic();
         let metrics = self.service.listener_metrics();
         let builder = http2_builder(StallExecutor::new(metrics));
         let abort_limit = self.abort_limit();
@@ -370,7 +373,10 @@ impl<S: HttpService> ClientConnection<S> {
             |coalesced: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
                 coalesced.get_mut().connection().graceful_shutdown();
             };
-        let ends = self.ends(&abort_limit);
+        let ends = self.ends(
+            &abort_limit,
+            Farewell::new(&abort_limit, traffic, GO_AWAY_MAX),
+        );
         ends.drive(coalesced, shut_down, |_| Poll::Pending).await?;
         linger(coalescer).await;
         Ok(())
@@ -391,12 +397,27 @@ impl<S: HttpService> ClientConnection<S> {
         AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
     }
 
-    fn ends<'a>(&'a self, abort_limit: &'a AbortLimit) -> ConnectionEnds<'a> {
+    fn ends<'a>(&'a self, abort_limit: &'a AbortLimit, farewell: Farewell) -> ConnectionEnds<'a> {
         ConnectionEnds {
             drain: &self.drain,
             go_away: &self.go_away,
             recall: self.recall(),
             abort_limit,
+            farewell,
+        }
+    }
+
+    /// The output of `opening`; `None` if it takes longer than `limit`, or the drain starts and the connection is not new any more.
+    async fn opened<T>(&self, limit: Duration, opening: impl Future<Output = T>) -> Option<T> {
+        let is_new = tokio::time::sleep(SILENCE_MAX);
+        let drained = async {
+            self.drain.closing().await;
+            is_new.await;
+        };
+        // Both branches are safe to cancel: the connection is closed then.
+        tokio::select! {
+            opened = tokio::time::timeout(limit, opening) => opened.ok(),
+            () = drained => None,
         }
     }
 

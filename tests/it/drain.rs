@@ -12,6 +12,7 @@ use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -219,4 +220,23 @@ async fn connections_are_sent_away_at_random_and_their_streams_continue() {
     answer.into_body().collect().await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, connection).await;
     ended.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_say_nothing_do_not_hold_the_drain_until_its_deadline() {
+    let apiserver = apiserver().await;
+    let drain = Drain::with_timeout(Duration::from_secs(3600));
+    let gateway = gateway(&apiserver, drain.clone()).await;
+    let mut silent = Vec::new();
+    for sent in ["", "PRI", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\nHost:"] {
+        let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+        socket.write_all(sent.as_bytes()).await.unwrap();
+        silent.push(socket);
+    }
+    // The gateway has accepted them, because it accepts in order.
+    assert!(newest(gateway.address).await > 0);
+    drain.begin();
+    tokio::time::timeout(PATIENCE, gateway.ended())
+        .await
+        .unwrap();
 }
