@@ -189,19 +189,20 @@ impl Connection {
         self.response.head().and_then(|head| head.retry_after)
     }
 
-    /// Reads to the end of a connection that the server has closed after a response. False if it was reset, if more data came, or if TLS
-    /// was not closed first.
-    pub fn ends_in_order(&mut self, buffers: &mut Buffers) -> bool {
+    /// Reads between two responses. `None` if the server has not closed the connection; otherwise whether it has in order: it was not reset,
+    /// no more data came, and TLS was closed first.
+    pub fn ends_in_order(&mut self, buffers: &mut Buffers) -> Option<bool> {
         loop {
             match self.socket.read(&mut buffers.raw) {
-                Ok(0) => return self.is_tls_over(),
+                Ok(0) => return Some(self.is_tls_over()),
                 Ok(len) if self.tls.is_some() => {
                     if self.decrypt(&buffers.raw[..len]).is_err() {
-                        return false;
+                        return Some(false);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(_) | Err(_) => return false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Ok(_) | Err(_) => return Some(false),
             }
         }
     }

@@ -55,6 +55,22 @@ struct Slot<M> {
 }
 
 impl<M> Slot<M> {
+    fn of(member: M) -> Self {
+        Self {
+            member,
+            connection: None,
+            place: SlotState::Outside,
+            path: None,
+            was_ready: false,
+            is_connecting: false,
+            hung_up: false,
+            rests: false,
+            sent_at: Instant::now(),
+            pauses: false,
+            retry_after: None,
+        }
+    }
+
     /// Whether a response with status 200 is in progress.
     fn is_open(&self) -> bool {
         let started = |connection: &Connection| connection.has_started();
@@ -90,20 +106,7 @@ pub fn run<M: Member>(
     control: &Control,
     first_number: usize,
 ) -> Result<(Vec<M>, Recorder)> {
-    let seat = |member| Slot {
-        member,
-        connection: None,
-        place: SlotState::Outside,
-        path: None,
-        was_ready: false,
-        is_connecting: false,
-        hung_up: false,
-        rests: false,
-        sent_at: Instant::now(),
-        pauses: false,
-        retry_after: None,
-    };
-    let seats: Vec<Slot<M>> = members.into_iter().map(seat).collect();
+    let seats: Vec<Slot<M>> = members.into_iter().map(Slot::of).collect();
     let mut reactor = Reactor {
         poll: Poll::new()?,
         outside: (0..seats.len()).collect(),
@@ -272,8 +275,8 @@ impl<M: Member> Reactor<'_, M> {
         if seat.place == SlotState::Stalled || seat.rests {
             return;
         }
-        if seat.place == SlotState::Resting && seat.hung_up {
-            return self.closed(number);
+        if seat.place == SlotState::Resting {
+            return self.look_for_end(number);
         }
         let Some(connection) = &mut seat.connection else {
             return;
@@ -306,10 +309,16 @@ impl<M: Member> Reactor<'_, M> {
         }
         match turn {
             ReadOutcome::Gone => return self.leave(number),
-            ReadOutcome::Free if seat.hung_up => return self.closed(number),
             ReadOutcome::Free => {
                 seat.place = SlotState::Resting;
-                return self.ask(number);
+                if seat.hung_up {
+                    self.look_for_end(number);
+                }
+                // Not if the connection has ended.
+                if self.seats[number].place == SlotState::Resting {
+                    self.ask(number);
+                }
+                return;
             }
             ReadOutcome::MoreLeft | ReadOutcome::Drained
                 if seat.member.wants_to_leave(self.control) =>
@@ -375,14 +384,16 @@ impl<M: Member> Reactor<'_, M> {
         self.leave(number);
     }
 
-    /// The server has closed the connection. Between two requests it may: the member loses nothing.
-    fn closed(&mut self, number: usize) {
+    /// Between two requests the server may close the connection: the member loses nothing. What was read decides, not what the event said:
+    /// the event may be an earlier one's.
+    fn look_for_end(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        if let Some(connection) = &mut seat.connection {
-            let in_order = connection.ends_in_order(&mut self.buffers);
+        let connection = seat.connection.as_mut();
+        let end = connection.and_then(|one| one.ends_in_order(&mut self.buffers));
+        if let Some(in_order) = end {
             seat.member.closed(in_order);
+            self.leave(number);
         }
-        self.leave(number);
     }
 
     /// Drops the connection and queues the slot for another.
@@ -475,3 +486,6 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
