@@ -6,6 +6,7 @@
 
 pub(crate) mod abort_limit;
 mod control_frame_meter;
+mod request_lines;
 pub(crate) mod stall;
 mod write_coalescer;
 
@@ -25,6 +26,7 @@ use crate::fairness::Permit;
 use crate::net::TcpStream;
 
 pub(crate) use control_frame_meter::ControlFrameMeter;
+use request_lines::RequestLines;
 pub(crate) use write_coalescer::{CoalescedConnection, WriteCoalescer};
 
 /// Up to this length in bytes, slices are joined into one buffer on the stack. An event in a chunk is four slices, and copying a
@@ -68,6 +70,8 @@ struct TrafficState {
     flush_due: bool,
     /// Something was read.
     read: bool,
+    /// Only for HTTP/1.1.
+    request_lines: Option<RequestLines>,
     /// The next write must lift the socket's timeout, because its client may read nothing for any length of time.
     pauses_due: bool,
 }
@@ -86,6 +90,26 @@ impl Traffic {
     /// Makes [`has_read`](Self::has_read) false until the next read.
     pub(crate) fn forget_reads(&self) {
         self.state().read = false;
+    }
+
+    /// What is read from now on are HTTP/1.1 requests.
+    pub(crate) fn begin_requests(&self) {
+        self.state().request_lines = Some(RequestLines::default());
+    }
+
+    /// Whether the target of the next HTTP/1.1 request has a fragment, which its URI does not show.
+    pub(crate) fn next_has_fragment(&self) -> bool {
+        let mut state = self.state();
+        let lines = state.request_lines.as_mut();
+        lines.is_some_and(RequestLines::next_has_fragment)
+    }
+
+    fn record_read(&self, bytes: &[u8]) {
+        let mut state = self.state();
+        state.read = true;
+        if let Some(lines) = &mut state.request_lines {
+            lines.feed(bytes);
+        }
     }
 
     /// From the next write on, the client may read nothing for any length of time: the other end of a tunnel may pause.
@@ -331,15 +355,14 @@ impl AsyncRead for Transport {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         if self.read_ahead.is_empty() {
-            let before = buffer.filled().len();
             let polled = self.io.poll_read(context, buffer);
             if buffer.filled().len() > before {
-                self.traffic.state().read = true;
+                self.traffic.record_read(&buffer.filled()[before..]);
             }
             return polled;
         }
-        self.traffic.state().read = true;
         let len = self.read_ahead.len().min(buffer.remaining());
         buffer.put_slice(&self.read_ahead[..len]);
         self.read_ahead.advance(len);
@@ -350,6 +373,7 @@ impl AsyncRead for Transport {
                 let _ = self.io.poll_read(context, buffer);
             }
         }
+        self.traffic.record_read(&buffer.filled()[before..]);
         Poll::Ready(Ok(()))
     }
 }

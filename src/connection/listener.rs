@@ -27,7 +27,7 @@ use tracing::{debug, error};
 use super::go_away::GoAway;
 use super::hijack::{HijackSlot, Hijacked};
 use super::preface::{NoPreface, PREFACE, check_preface, speaks_http2};
-use super::service::{AcceptDecision, HttpService, HyperService};
+use super::service::{AcceptDecision, HEADERS_MAX, HttpService, HyperService};
 use crate::admission::Admission;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
@@ -54,8 +54,6 @@ const BUFFER_LEN: usize = 64 << 10;
 /// Concurrent HTTP/2 streams on one connection: room for a thousand watches and some short requests. The API server allows 100; clients
 /// at the limit open another connection. Each stream may hold one frame that its client has not read.
 const STREAMS_MAX: u32 = 1_200;
-/// Header fields of an HTTP/1.1 request. Impersonation sends one field for each of the user's groups.
-const HEADERS_MAX: usize = 512;
 /// Bytes of an HTTP/2 request's headers, CONTINUATION frames included. Long tokens and impersonation headers are legal.
 const HEAD_LIST_LEN: u32 = 128 << 10;
 /// Bytes of one request body that may be in flight; the API server's value.
@@ -300,6 +298,7 @@ impl<S: HttpService> ClientConnection<S> {
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_LEN);
         let (hijack, traffic) = (HijackSlot::default(), transport.traffic());
+        traffic.begin_requests();
         let mut head_timer = HeadTimer::new(abort_limit.clone(), traffic.clone());
         let mut connection = builder
             .serve_connection(

@@ -21,13 +21,14 @@ use super::websocket::Socket;
 use crate::admission::Admission;
 use crate::auth::caller::PeerIdentity;
 use crate::fairness::Shortage;
-use crate::metrics::{LimitLabel, ListenerMetrics, PermitKind};
+use crate::metrics::{BadRequest, LimitLabel, ListenerMetrics, PermitKind};
+use crate::protocol::status::{PlainText, Status};
 use crate::protocol::websocket::Framing;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::serve::resources::{ForwardLifetime, Resources};
 use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, ConnectionEntry, Service};
 use crate::transport::Traffic;
-use crate::transport::abort_limit::AbortLimit;
+use crate::transport::abort_limit::{AbortLimit, InFlightRequest};
 use crate::transport::stall::{SplitLastByte, SplitMode};
 use crate::watch::WatchRecall;
 
@@ -94,6 +95,9 @@ impl<R: Resources> HttpService for Service<R> {
     }
 }
 
+/// Header fields of a request. Impersonation sends one field for each of the user's groups.
+pub(super) const HEADERS_MAX: usize = 512;
+
 /// Whether a connection is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcceptDecision {
@@ -131,10 +135,14 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
             let answer = self.refused(&request, shortage);
             return Box::pin(std::future::ready(Ok(answer)));
         }
+        let request_in_flight = match self.begin(&request) {
+            Ok(request_in_flight) => request_in_flight,
+            Err(refusal) => return Box::pin(std::future::ready(Ok(*refusal))),
+        };
         let upgrade = request.extensions().get::<OnUpgrade>().cloned();
         let upgrade = self.hijack.clone().zip(upgrade);
         let hijack = self.hijack.clone().filter(|_| can_be_hijacked(&request));
-        let (service, request_in_flight) = (self.service.clone(), self.abort_limit.begin());
+        let service = self.service.clone();
         let (version, traffic) = (request.version(), self.traffic.clone());
         let go_away = self.go_away.clone();
         let connection = ConnectInfo {
@@ -180,6 +188,35 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
 }
 
 impl<S: HttpService> HyperService<S> {
+    /// Counts a request, unless it is refused. Over HTTP/2 its fields are bounded here; over HTTP/1.1 hyper has bounded them.
+    fn begin(
+        &self,
+        request: &Request<Incoming>,
+    ) -> Result<InFlightRequest, Box<ListenerResponse<S>>> {
+        let fields = request.headers().len();
+        let traffic = self.traffic.as_ref();
+        let mut answer = if traffic.is_some_and(Traffic::next_has_fragment) {
+            PlainText::bad_target().to_response()
+        } else if fields > HEADERS_MAX {
+            let mut answer = Response::new(Bytes::new());
+            *answer.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            answer
+        } else if let Some(request_in_flight) = self.abort_limit.begin(fields) {
+            return Ok(request_in_flight);
+        } else {
+            let message = "too many requests with long heads wait on this connection";
+            Status::too_many_requests(message, 1).to_response()
+        };
+        if let Some(metrics) = self.service.listener_metrics() {
+            metrics.bad_requests.inc(BadRequest::Http);
+        }
+        announce_close(&mut answer, request.version());
+        let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
+        Err(Box::new(answer.map(|body| {
+            SplitLastByte::new(body.into(), SplitMode::AsItComes)
+        })))
+    }
+
     fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<S> {
         let (limit, kind) = (LimitLabel::Connections, PermitKind::Connections);
         let mut answer = match self.service.admission() {

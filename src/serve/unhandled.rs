@@ -26,6 +26,11 @@ fn http1_fault<B>(request: &Request<B>) -> Option<PlainText> {
     if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
         return Some(PlainText::unmet_expectation());
     }
+    // A target that is a host and no path; `http::Uri` reads it as an authority.
+    let names_host = request.uri().scheme().is_none() && request.uri().authority().is_some();
+    if names_host && request.method() != Method::CONNECT {
+        return Some(PlainText::bad_target());
+    }
     host_fault(request).map(PlainText::bad_host)
 }
 

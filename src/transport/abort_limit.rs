@@ -17,6 +17,10 @@ pub(crate) use control_frames::ControlFrames;
 /// upstream. The client gets a GOAWAY and reconnects, so a client with bad luck loses little.
 const ABORTS_MAX: u64 = 500;
 
+/// Header fields of all requests of one connection that are not answered yet, which costs about 7 MiB with the longest heads: 50 for each of
+/// its streams. Over HTTP/2 a field may be a single byte on the wire.
+const FIELDS_MAX: usize = 60_000;
+
 /// Counts the requests of one connection by outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct AbortLimit {
@@ -31,6 +35,8 @@ struct RequestCounts {
     aborted: u64,
     /// Requests whose response is not completely written.
     in_flight: u64,
+    /// Header fields of requests that are not answered yet.
+    fields: usize,
     /// The action for control frames alone.
     frames: AbortAction,
 }
@@ -69,16 +75,22 @@ impl AbortLimit {
         }
     }
 
-    /// Counts a request that has arrived.
-    pub(crate) fn begin(&self) -> InFlightRequest {
+    /// Counts a request that has arrived, with this number of header fields; `None` if those of the connection's requests are too many.
+    pub(crate) fn begin(&self, fields: usize) -> Option<InFlightRequest> {
+        let mut is_accepted = false;
         self.count(|counts| {
+            is_accepted = counts.fields + fields <= FIELDS_MAX;
             counts.started += 1;
-            counts.in_flight += 1;
+            if is_accepted {
+                counts.in_flight += 1;
+                counts.fields += fields;
+            }
         });
-        InFlightRequest {
+        is_accepted.then(|| InFlightRequest {
             abort_limit: self.clone(),
             is_answered: false,
-        }
+            fields,
+        })
     }
 
     /// The number of requests so far, and how many of their responses are not completely written.
@@ -121,13 +133,17 @@ impl AbortLimit {
 pub(crate) struct InFlightRequest {
     abort_limit: AbortLimit,
     is_answered: bool,
+    fields: usize,
 }
 
 impl InFlightRequest {
     /// Counts the request as answered. The returned guard goes with the response's body.
     pub(crate) fn answered(mut self) -> InFlight {
         self.is_answered = true;
-        self.abort_limit.count(|counts| counts.answered += 1);
+        self.abort_limit.count(|counts| {
+            counts.answered += 1;
+            counts.fields -= self.fields;
+        });
         InFlight(self.abort_limit.clone())
     }
 }
@@ -153,6 +169,7 @@ impl Drop for InFlightRequest {
         self.abort_limit.count(|counts| {
             counts.aborted += 1;
             counts.in_flight -= 1;
+            counts.fields -= self.fields;
         });
     }
 }
@@ -206,12 +223,12 @@ mod tests {
         let aborts = IntCounter::new("aborts", "for a test").unwrap();
         let abort_limit = AbortLimit::new(Some(aborts.clone()));
         for _ in 0..ABORTS_MAX {
-            drop(abort_limit.begin().answered());
-            drop(abort_limit.begin());
+            drop(abort_limit.begin(9).unwrap().answered());
+            drop(abort_limit.begin(9));
         }
         assert_eq!(aborts.get(), ABORTS_MAX);
         assert_eq!(abort_limit.counts.borrow().action(), AbortAction::Serve);
-        drop(abort_limit.begin());
+        drop(abort_limit.begin(9));
         abort_limit.reaches(AbortAction::GoAway).await;
         assert_eq!(abort_limit.counts.borrow().action(), AbortAction::GoAway);
     }
@@ -219,12 +236,29 @@ mod tests {
     #[test]
     fn a_request_is_in_flight_until_its_answer_has_left() {
         let abort_limit = AbortLimit::new(None);
-        let (first, second) = (abort_limit.begin(), abort_limit.begin());
+        let begin = || abort_limit.begin(9).unwrap();
+        let (first, second) = (begin(), begin());
         assert_eq!(abort_limit.requests(), (2, 2));
         let body = first.answered();
         drop(second);
         assert_eq!(abort_limit.requests(), (2, 1));
         drop(body);
         assert_eq!(abort_limit.requests(), (2, 0));
+    }
+
+    #[test]
+    fn the_fields_of_requests_that_wait_are_bounded() {
+        let abort_limit = AbortLimit::new(None);
+        let first = abort_limit.begin(FIELDS_MAX - 1).unwrap();
+        let second = abort_limit.begin(1).unwrap();
+        assert!(abort_limit.begin(1).is_none());
+        drop(second);
+        let second = abort_limit.begin(1).unwrap();
+        // The fields of a request that is answered are gone.
+        let _body = first.answered();
+        assert!(abort_limit.begin(FIELDS_MAX - 1).is_some());
+        drop(second);
+        assert!(abort_limit.begin(FIELDS_MAX).is_some());
+        assert!(abort_limit.begin(FIELDS_MAX + 1).is_none());
     }
 }

@@ -3,6 +3,7 @@
 mod drain;
 mod go_away;
 mod handshakes;
+mod heads;
 mod identity;
 mod recall;
 
