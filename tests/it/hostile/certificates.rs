@@ -274,8 +274,9 @@ async fn what_travels_as_impersonation_is_recorded_with_its_sender_under_upstrea
         let stage = CertificateStage::new(mode).await;
         let eve = identity(&stage.clients, "eve", "devs", |_| {});
         let proxy = identity(&stage.proxies, "proxy", "devs", |_| {});
+        let no_headers: &[&str] = &[];
         let rows = [
-            (&eve, &[][..], "eve", None, 403),
+            (&eve, no_headers, "eve", None, 403),
             (&eve, &[ALICE], "eve", Some("alice"), 200),
             (&eve, &[ALICE, "Audit-ID: mine"], "eve", Some("alice"), 200),
             (&proxy, &["X-Custom-User: alice"], "alice", None, 200),
