@@ -8,6 +8,7 @@
 //! (`docs/decisions/0034-shares-of-users.md`). [`Share`] counts, [`Permits`] is a share for many tasks, and [`fair_queue`] adds a queue.
 
 pub mod fair_queue;
+pub mod queued_permits;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

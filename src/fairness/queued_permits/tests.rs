@@ -10,7 +10,7 @@ fn peer(number: u8) -> Peer {
 
 #[tokio::test]
 async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
-    let permits = ReviewPermits::new(1, 8);
+    let permits = QueuedPermits::new(1, 8);
     let permit = permits.request(peer(1)).unwrap().granted().await.unwrap();
     let cancelled = permits.request(peer(2)).unwrap();
     let second = permits.request(peer(3)).unwrap();
@@ -24,16 +24,18 @@ async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
     drop(permit);
     drop(third);
     drop(last.granted().await.unwrap());
-    assert_eq!(permits.queue(peer(1)).running(), 0);
-    assert_eq!(permits.queue(peer(1)).waiting(), 0);
+    assert_eq!(permits.0.lock().running(), 0);
+    assert_eq!(permits.0.lock().waiting(), 0);
 }
 
 #[tokio::test]
 async fn who_has_a_full_line_leaves_places_and_a_line_to_others() {
-    let permits = ReviewPermits::new(10, 10);
-    let pending: Vec<_> = (0..100).map_while(|_| permits.request(peer(1))).collect();
+    let permits = QueuedPermits::new(10, 10);
+    let pending: Vec<_> = (0..100)
+        .map_while(|_| permits.request(peer(1)).ok())
+        .collect();
     assert_eq!(pending.len(), 8 + 8);
     let other = permits.request(peer(2)).unwrap();
     assert!(other.granted().await.is_some());
-    assert!(permits.request(peer(1)).is_none());
+    assert!(permits.request(peer(1)).is_err());
 }
