@@ -18,7 +18,7 @@ mod memory;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -26,7 +26,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::config::{AdmissionLimits, OpenFiles};
 use crate::fairness::fair_queue::QueueDecision;
-use crate::fairness::{Peer, Permit, Permits, Shortage};
+use crate::fairness::{Peer, Permit, Permits, Reclaim, Shortage};
 use crate::metrics::{AdmissionMetrics, LimitLabel, PermitKind};
 use crate::protocol::status::Status;
 use crate::sync::{Mutex, MutexGuard};
@@ -197,7 +197,7 @@ impl Admission {
 
     fn watch_permit(&self, peer: Peer) -> Result<WatchPermit, Status> {
         let permit = self.0.watches.acquire(peer);
-        permit.map(WatchPermit).map_err(|shortage| {
+        permit.map(WatchPermit::new).map_err(|shortage| {
             self.refuse_permit(LimitLabel::Watches, PermitKind::Watches, shortage)
         })
     }
@@ -380,9 +380,32 @@ impl Drop for ListPermit {
     }
 }
 
-/// Permission for one watch, until it is dropped.
+/// Permission for one watch, until it is dropped or taken back for a client that has fewer watches.
 #[derive(Debug)]
-pub struct WatchPermit(#[expect(dead_code, reason = "held for its drop")] Permit);
+pub struct WatchPermit {
+    reclaim: Reclaim,
+    _permit: Permit,
+}
+
+impl WatchPermit {
+    fn new(mut permit: Permit) -> Self {
+        Self {
+            reclaim: permit.reclaimable(),
+            _permit: permit,
+        }
+    }
+
+    /// Wakes `waker` when the permit is taken back.
+    pub fn arm(&mut self, waker: &Waker) {
+        // It remembers by itself whether it was.
+        let _ = Pin::new(&mut self.reclaim).poll(&mut Context::from_waker(waker));
+    }
+
+    /// Whether the permit was taken back. Arm first, so that nothing is missed in between.
+    pub fn is_taken_back(&mut self) -> bool {
+        self.reclaim.is_taken_back()
+    }
+}
 
 #[cfg(all(test, fanout_loom))]
 mod models;

@@ -5,10 +5,13 @@
 //!
 //! A client is an address until its user is known. Then its permits count as the user's, and for the address with a larger factor: users
 //! behind one address do not lock each other out, and an address with many users does not get everything
-//! (`docs/decisions/0034-shares-of-users.md`). [`Share`] counts, [`Permits`] is a share for many tasks, and [`fair_queue`] adds a queue.
+//! (`docs/decisions/0034-shares-of-users.md`). [`Share`] counts, [`Permits`] is a share for many tasks, which takes permits back from clients
+//! that hold many, and [`fair_queue`] adds a queue.
 
 pub mod fair_queue;
+mod permits;
 pub mod queued_permits;
+mod reclaim;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +19,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use parking_lot::{Mutex, MutexGuard};
+
+pub use permits::{Permit, Permits, Reclaim, Standing};
+pub use reclaim::Activity;
 
 /// How many permits a client may hold for each free one. Of four permits or fewer, a single client may hold all.
 const SHARE_FACTOR: usize = 4;
@@ -33,7 +38,7 @@ pub struct Peer {
 }
 
 /// A keyed hash of a user or a token: a client cannot create two users, or two tokens, with the same key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct UserKey(u64);
 
 /// Which limits apply to a client.
@@ -180,6 +185,8 @@ pub struct Share {
     by_address: PeerCounts<IpAddr>,
     /// Counts of the users that hold any.
     by_user: PeerCounts<UserKey>,
+    /// The count of all exempt peers together.
+    exempt: usize,
 }
 
 impl Share {
@@ -191,6 +198,7 @@ impl Share {
             taken: 0,
             by_address: HashMap::default(),
             by_user: HashMap::default(),
+            exempt: 0,
         }
     }
 
@@ -244,6 +252,30 @@ impl Share {
         };
         // The last of `count` permits finds the fewest free ones.
         let free = self.max.saturating_sub(self.taken).saturating_sub(others);
+        self.room_among(peer, others, free)
+    }
+
+    /// Whether the peer would have room if another peer gave one permit back. For this, exempt peers have a share together.
+    fn would_have_room(&self, peer: Peer) -> bool {
+        let free = self.max.saturating_add(1).saturating_sub(self.taken);
+        let is_modest = peer.class == Class::Ordinary || self.exempt < free * SHARE_FACTOR;
+        is_modest && self.room_among(peer, 0, free).is_ok()
+    }
+
+    /// How many permits the peer's address and its user hold.
+    fn held_by(&self, peer: Peer) -> (usize, usize) {
+        if peer.class == Class::Exempt {
+            return (self.exempt, self.exempt);
+        }
+        let at_address = self.by_address.get(&peer.address);
+        let of_user = peer.user.and_then(|user| self.by_user.get(&user));
+        (
+            at_address.copied().unwrap_or(0),
+            of_user.copied().unwrap_or(0),
+        )
+    }
+
+    fn room_among(&self, peer: Peer, others: usize, free: usize) -> Result<(), Shortage> {
         if free == 0 {
             return Err(Shortage::Total);
         }
@@ -276,11 +308,13 @@ impl Share {
         }
         self.taken += count;
         // Exempt permits count for no share, so other clients at the same address, or with the same name, lose nothing.
-        if peer.class == Class::Ordinary {
-            *self.by_address.entry(peer.address).or_insert(0) += count;
-            if let Some(user) = peer.user {
-                *self.by_user.entry(user).or_insert(0) += count;
-            }
+        if peer.class == Class::Exempt {
+            self.exempt += count;
+            return;
+        }
+        *self.by_address.entry(peer.address).or_insert(0) += count;
+        if let Some(user) = peer.user {
+            *self.by_user.entry(user).or_insert(0) += count;
         }
     }
 
@@ -292,11 +326,13 @@ impl Share {
     /// Gives back `count` permits that the peer took.
     pub fn give_back_many(&mut self, peer: Peer, count: usize) {
         self.taken -= count;
-        if peer.class == Class::Ordinary {
-            give_back(&mut self.by_address, &peer.address, count);
-            if let Some(user) = &peer.user {
-                give_back(&mut self.by_user, user, count);
-            }
+        if peer.class == Class::Exempt {
+            self.exempt -= count;
+            return;
+        }
+        give_back(&mut self.by_address, &peer.address, count);
+        if let Some(user) = &peer.user {
+            give_back(&mut self.by_user, user, count);
         }
     }
 }
@@ -307,67 +343,6 @@ fn give_back<K: Eq + std::hash::Hash>(counts: &mut PeerCounts<K>, key: &K, count
         if *held == 0 {
             counts.remove(key);
         }
-    }
-}
-
-/// A [`Share`] from which many tasks take permits. Clones share it.
-#[derive(Clone, Debug)]
-pub struct Permits(Arc<Mutex<Share>>);
-
-impl Permits {
-    /// With `max` permits.
-    #[must_use]
-    pub fn new(max: usize) -> Self {
-        Self(Arc::new(Mutex::new(Share::new(max))))
-    }
-
-    /// A permit for the peer, if its share and the whole allow one.
-    #[must_use]
-    pub fn try_acquire(&self, peer: Peer) -> Option<Permit> {
-        self.acquire(peer).ok()
-    }
-
-    /// A permit for the peer, if its share and the total allow one.
-    ///
-    /// # Errors
-    /// The limit that does not allow it.
-    pub fn acquire(&self, peer: Peer) -> Result<Permit, Shortage> {
-        let mut share = self.share();
-        share.room(peer, 1)?;
-        share.take(peer);
-        Ok(Permit {
-            permits: self.clone(),
-            peer,
-        })
-    }
-
-    /// Lowers the number of permits to `max`. Permits beyond it stay valid until they are dropped.
-    pub fn lower(&self, max: usize) {
-        let mut share = self.share();
-        share.max = share.max.min(max);
-    }
-
-    /// Changes the number of permits to `max`. Permits beyond it stay valid until they are dropped.
-    pub fn resize(&self, max: usize) {
-        self.share().resize(max);
-    }
-
-    fn share(&self) -> MutexGuard<'_, Share> {
-        // A panic leaves the share consistent: its methods do not panic halfway.
-        self.0.lock()
-    }
-}
-
-/// One of [`Permits`], released when dropped.
-#[derive(Debug)]
-pub struct Permit {
-    permits: Permits,
-    peer: Peer,
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.permits.share().give_back(self.peer);
     }
 }
 

@@ -6,6 +6,7 @@
 //! `deadlines` and `boundary` say when and where, `tunnel` runs upgraded connections, and `refusal` is the gateway's own errors.
 
 mod active;
+mod answer;
 mod body;
 mod body_error;
 mod boundary;
@@ -21,11 +22,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::response::Parts;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tracing::{Instrument, Span, trace_span};
@@ -33,16 +32,16 @@ use tracing::{Instrument, Span, trace_span};
 use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::Peer;
-use crate::metrics::{PassthroughError, PassthroughMetrics};
+use crate::metrics::PassthroughMetrics;
 use crate::telemetry::{SPAN_TARGET, propagate, record_outcome};
-use crate::upstream::client::{
-    BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody, SendError,
-};
+use crate::upstream::client::{BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody};
 
 use active::ActiveRequest;
+use answer::{incoming, send_error, short_answer};
 use boundary::Boundary;
+use deadlines::ForwardEnd;
 use headers::Upgrade;
-use lanes::{ForwardLane, ForwardLanes};
+use lanes::{ForwardLane, ForwardLanes, LanePermit};
 use proven_tokens::{ProvenTokens, TokenHash};
 use refusal::ForwardRefusal;
 use tunnel::Tunnels;
@@ -99,6 +98,13 @@ struct ProtocolSwitch {
     upgrade: Upgrade,
     downstream: OnUpgrade,
     active: ActiveRequest,
+}
+
+/// How a request travels upstream.
+struct ForwardRoute {
+    lane: ForwardLane,
+    sender: ForwardSender,
+    upgrade: Option<Upgrade>,
 }
 
 /// Whose credentials a request carries upstream.
@@ -243,13 +249,21 @@ impl Passthrough {
     ) -> Response<PassthroughBody> {
         let active = ActiveRequest::begin(&self.metrics, deadlines.take_permit());
         let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
-        let exchange = match self.refuse(&request.http) {
-            Some(refusal) => Err(refusal),
-            // Dropping the future cancels the request upstream.
-            None => tokio::select! {
-                exchange = self.exchange(lane, request, active) => exchange,
-                () = deadlines.limit() => Err(ForwardRefusal::Ended),
-            },
+        let exchange = match self.admit(lane, &request) {
+            Err(refusal) => Err(refusal),
+            Ok((route, mut permit)) => {
+                deadlines.reclaimed_by(permit.reclaimable());
+                let active = active.with_permit(permit);
+                let repeatable = is_repeatable(request.http.method());
+                // Dropping the future cancels the request upstream.
+                tokio::select! {
+                    exchange = self.exchange(&route, request, active) => exchange,
+                    end = deadlines.limit() => Err(match end {
+                        ForwardEnd::Due => ForwardRefusal::Ended,
+                        ForwardEnd::Reclaimed => ForwardRefusal::Reclaimed { may_repeat: repeatable },
+                    }),
+                }
+            }
         };
         match exchange {
             Ok(Exchange::Answer(answer)) => answer,
@@ -301,52 +315,77 @@ impl Passthrough {
             .then_some(ForwardRefusal::Impersonation)
     }
 
-    async fn exchange(
+    /// Decides how a request travels, and takes its permits.
+    fn admit(
         &self,
         lane: ForwardLane,
-        request: PassthroughRequest,
-        active: ActiveRequest,
-    ) -> Result<Exchange, ForwardRefusal> {
-        let PassthroughRequest {
-            http: mut request,
-            peer,
-            address,
-            forwarding,
-        } = request;
-        let upgrade = match request.version() {
-            Version::HTTP_11 => Upgrade::requested_by(request.headers()),
+        request: &PassthroughRequest,
+    ) -> Result<(ForwardRoute, LanePermit), ForwardRefusal> {
+        let http = &request.http;
+        if let Some(refusal) = self.refuse(http) {
+            return Err(refusal);
+        }
+        let upgrade = match http.version() {
+            Version::HTTP_11 => Upgrade::requested_by(http.headers()),
             _ => None,
         };
-        let sender = self.sender(request.headers(), forwarding.as_ref());
+        let sender = self.sender(http.headers(), request.forwarding.as_ref());
         let lane = match (&upgrade, lane) {
             (Some(_), _) => ForwardLane::Tunnels,
             (None, lane) if !self.may_share(sender) => lane.unproven(),
             (None, lane) => lane,
         };
-        let has_body = !request.body().is_end_stream();
-        let permit = self.lanes.acquire(lane, peer).map_err(|shortage| {
+        let permit = self.lanes.acquire(lane, request.peer).map_err(|shortage| {
             self.metrics.shortages.inc(lane.permit_kind(), shortage);
             lane.refusal()
         });
-        let active = active.with_permit(permit?);
+        let route = ForwardRoute {
+            lane,
+            sender,
+            upgrade,
+        };
+        Ok((route, permit?))
+    }
+
+    async fn exchange(
+        &self,
+        route: &ForwardRoute,
+        request: PassthroughRequest,
+        active: ActiveRequest,
+    ) -> Result<Exchange, ForwardRefusal> {
+        let PassthroughRequest {
+            http: mut request,
+            address,
+            forwarding,
+            ..
+        } = request;
+        let lane = route.lane;
+        let has_body = !request.body().is_end_stream();
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
         headers::append_client(request.headers_mut(), address);
+        if has_body && self.uses_http1(lane) {
+            // Otherwise Go's server reads up to 256 KiB of the body before it sends a refusal. Over HTTP/2 it refuses at once.
+            let close = HeaderValue::from_static("close");
+            request.headers_mut().insert(CONNECTION, close);
+        }
         propagate(&Span::current(), request.headers_mut());
         let identity = self.identify(request.headers_mut(), forwarding)?;
         let exchange = async {
-            match upgrade {
+            match &route.upgrade {
                 Some(upgrade) => {
+                    let upgrade = upgrade.clone();
                     let exchange = self.exchange_upgrade(identity, request, upgrade, active);
                     exchange.await
                 }
                 None => {
-                    let answer = self.exchange_plain(sender, lane, request, active).await;
-                    answer.map(Exchange::Answer)
+                    let answer = self.exchange_plain(route.sender, lane, request, active);
+                    answer.await.map(Exchange::Answer)
                 }
             }
         };
-        // Go's server may read the whole body before it answers, and a client may send it arbitrarily slowly.
-        if has_body && !self.is_proven(sender) {
+        // Upstream may wait for the body before it answers, and a client may send it arbitrarily slowly. A tunnel carries nothing before
+        // upstream has answered. Anything else that may last is silent for as long as a container or a service is.
+        if has_body || lane == ForwardLane::Tunnels {
             let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
             return answered.unwrap_or(Err(ForwardRefusal::Timeout));
         }
@@ -369,6 +408,11 @@ impl Passthrough {
     /// Whether a request may share a connection with others. Over HTTP/1.1 requests never do.
     fn may_share(&self, sender: ForwardSender) -> bool {
         self.lanes.are_http1() || self.is_proven(sender)
+    }
+
+    /// Whether such a request is known to travel over HTTP/1.1.
+    fn uses_http1(&self, lane: ForwardLane) -> bool {
+        self.lanes.are_http1() || !lane.is_negotiated()
     }
 
     /// Whether upstream has accepted the credentials recently.
@@ -407,8 +451,8 @@ impl Passthrough {
         request: Request<Incoming>,
         active: ActiveRequest,
     ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
-        let repeatable = is_repeatable(request.method());
-        let is_head = request.method() == Method::HEAD;
+        let method = request.method().clone();
+        let repeatable = is_repeatable(&method);
         let identity = match sender {
             ForwardSender::Gateway => ForwardIdentity::Gateway,
             ForwardSender::Caller(_) => ForwardIdentity::Caller,
@@ -433,8 +477,8 @@ impl Passthrough {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ForwardRefusal::Unasked);
         }
-        if lane.reads_at_once(response.status()) && !is_head && is_short(&response) {
-            return short_answer(response, active, repeatable).await;
+        if lane.reads_at_once(&response, &method) {
+            return short_answer(response, active, repeatable, self.answer_wait_max).await;
         }
         Ok(incoming(response, active))
     }
@@ -452,6 +496,7 @@ impl Passthrough {
         let downstream = hyper::upgrade::on(&mut request);
         // A GET may have started a process in a container.
         let repeatable = false;
+        let method = request.method().clone();
         let (mut request, send_guard) = self.outgoing(request);
         let active = active.with_send_guard(send_guard);
         upgrade.write_to(request.headers_mut());
@@ -461,7 +506,11 @@ impl Passthrough {
             .await
             .map_err(|error| send_error(&error, ForwardLane::Tunnels, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Exchange::Answer(incoming(response, active)));
+            let answer = match ForwardLane::Tunnels.reads_at_once(&response, &method) {
+                true => short_answer(response, active, repeatable, self.answer_wait_max).await?,
+                false => incoming(response, active),
+            };
+            return Ok(Exchange::Answer(answer));
         }
         Ok(Exchange::Switch(Box::new(ProtocolSwitch {
             response,
@@ -511,75 +560,7 @@ impl Passthrough {
     }
 }
 
-fn incoming(response: Response<ResponseBody>, active: ActiveRequest) -> Response<PassthroughBody> {
-    let (parts, body) = response.into_parts();
-    own_body(parts, PassthroughBody::upstream(body, active))
-}
-
-fn own_body(mut parts: Parts, body: PassthroughBody) -> Response<PassthroughBody> {
-    headers::clear_response(&mut parts.headers);
-    // The HTTP version and the extensions belong to upstream's connection.
-    let mut response = Response::new(body);
-    *response.status_mut() = parts.status;
-    *response.headers_mut() = parts.headers;
-    response
-}
-
-/// Whether a response is short enough to be read at once, so that a client which does not read it holds no permit. Error responses are.
-fn is_short(response: &Response<ResponseBody>) -> bool {
-    let len = response.headers().get(CONTENT_LENGTH);
-    let len: Option<usize> = len.and_then(|len| len.to_str().ok()?.parse().ok());
-    len.is_some_and(|len| len <= SHORT_ANSWER_LEN_MAX)
-}
-
-const SHORT_ANSWER_LEN_MAX: usize = 16 << 10;
-
-/// Reads a short response completely, which releases the permit before the client has received the response.
-async fn short_answer(
-    response: Response<ResponseBody>,
-    active: ActiveRequest,
-    repeatable: bool,
-) -> Result<Response<PassthroughBody>, ForwardRefusal> {
-    let (parts, body) = response.into_parts();
-    let bytes = body
-        .collect()
-        .await
-        .map_err(|error| ForwardRefusal::Unreachable {
-            reason: error.to_string(),
-            label: PassthroughError::Broken,
-            may_repeat: repeatable,
-        })?;
-    let bytes = bytes.to_bytes();
-    active.metrics().bytes_received.add(bytes.len() as u64);
-    Ok(own_body(parts, bytes.into()))
-}
-
 /// Methods that change nothing (RFC 9110 §9.2.1).
 fn is_repeatable(method: &Method) -> bool {
     method.is_safe()
-}
-
-fn send_error(error: &SendError, lane: ForwardLane, repeatable: bool) -> ForwardRefusal {
-    tracing::debug!(
-        error = error as &dyn std::error::Error,
-        "cannot forward a request"
-    );
-    let unreachable = |label| ForwardRefusal::Unreachable {
-        reason: error.to_string(),
-        label,
-        may_repeat: repeatable || error.is_unsent(),
-    };
-    match error {
-        SendError::Saturated => lane.refusal(),
-        SendError::Timeout => ForwardRefusal::Timeout,
-        SendError::Target(_) => ForwardRefusal::Target,
-        SendError::Broken(_)
-        | SendError::Lost
-        | SendError::Unprocessed(_)
-        | SendError::Abandoned => unreachable(PassthroughError::Broken),
-        SendError::Unreachable(_)
-        | SendError::Untrusted(_)
-        | SendError::Credentials(_)
-        | SendError::NoEndpoint => unreachable(PassthroughError::Connect),
-    }
 }

@@ -10,6 +10,7 @@ mod request_lines;
 pub(crate) mod stall;
 mod write_coalescer;
 
+use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use crate::fairness::Permit;
+use crate::fairness::{Permit, Reclaim};
 use crate::net::TcpStream;
 
 pub(crate) use control_frame_meter::ControlFrameMeter;
@@ -49,7 +50,8 @@ pub(crate) struct Transport {
     read_ahead: BytesMut,
     traffic: Traffic,
     /// The connection's permit. It is held as long as the socket is open, also by a tunnel, which outlives HTTP on the connection.
-    _permit: Option<Permit>,
+    /// Boxed, because the task of a connection has room for several transports.
+    _permit: Option<Box<Permit>>,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,8 @@ struct TrafficState {
     request_lines: Option<RequestLines>,
     /// The next write must lift the socket's timeout, because its client may read nothing for any length of time.
     pauses_due: bool,
+    /// Completes when the connection's permit was taken back.
+    reclaim: Option<Reclaim>,
 }
 
 impl Traffic {
@@ -115,6 +119,22 @@ impl Traffic {
     /// From the next write on, the client may read nothing for any length of time: the other end of a tunnel may pause.
     pub(crate) fn allow_pauses(&self) {
         self.state().pauses_due = true;
+    }
+
+    /// Ready when the connection's permit was taken back. Every use of the transport fails from then on.
+    pub(crate) fn poll_reclaim(&self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.state().reclaim {
+            Some(reclaim) => Pin::new(reclaim).poll(context),
+            None => Poll::Pending,
+        }
+    }
+
+    /// An error once the connection's permit was taken back.
+    fn check_permit(&self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.poll_reclaim(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
     }
 
     fn set_flush_due(&self, due: bool) {
@@ -171,10 +191,11 @@ impl<S: MemoryIo + 'static> From<S> for Transport {
 }
 
 impl Transport {
-    /// Stores a permit that is released when the socket closes.
-    pub(crate) fn with_permit(self, permit: Option<Permit>) -> Self {
+    /// Stores a permit that is released when the socket closes, and ends the connection when it is taken back.
+    pub(crate) fn with_permit(self, permit: Option<Permit>, reclaim: Option<Reclaim>) -> Self {
+        self.traffic.state().reclaim = reclaim;
         Self {
-            _permit: permit,
+            _permit: permit.map(Box::new),
             ..self
         }
     }
@@ -219,6 +240,7 @@ impl Transport {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.traffic.check_permit(context)?;
         nonzero(ready!(self.io.poll_write(context, bytes)))
     }
 
@@ -231,6 +253,7 @@ impl Transport {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.traffic.check_permit(context)?;
         nonzero(ready!(self.io.poll_write_vectored(context, slices)))
     }
 
@@ -259,6 +282,7 @@ impl Transport {
     /// # Errors
     /// If the client has disconnected.
     pub(crate) fn poll_hear(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        self.traffic.check_permit(context)?;
         while self.read_ahead.len() < READ_AHEAD_LEN_MAX {
             let mut space = [0; READ_LEN];
             let mut buffer = ReadBuf::new(&mut space);
@@ -355,6 +379,7 @@ impl AsyncRead for Transport {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.traffic.check_permit(context)?;
         let before = buffer.filled().len();
         if self.read_ahead.is_empty() {
             let polled = self.io.poll_read(context, buffer);
@@ -384,6 +409,7 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.traffic.check_permit(context)?;
         self.begin_write();
         self.io.poll_write(context, bytes)
     }
@@ -393,6 +419,7 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.traffic.check_permit(context)?;
         self.begin_write();
         self.io.poll_write_vectored(context, slices)
     }

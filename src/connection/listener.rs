@@ -5,6 +5,7 @@
 mod accept_errors;
 mod drive;
 mod head_timer;
+mod idle_meter;
 mod socket;
 
 use std::future::Future;
@@ -18,7 +19,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -31,7 +31,7 @@ use super::service::{AcceptDecision, HEADERS_MAX, HttpService, HyperService};
 use crate::admission::Admission;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
-use crate::fairness::{Peer, Permit, Permits};
+use crate::fairness::{Activity, Peer, Permit, Permits, Standing};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
 use crate::net::{TcpListener, TcpStream};
 use crate::serve::ConnectionEntry;
@@ -46,6 +46,7 @@ use crate::watch::{Watch, WatchRecall};
 use accept_errors::AcceptErrors;
 use drive::{ConnectionEnds, Farewell, GO_AWAY_MAX, HttpEnd, SILENCE_MAX};
 use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
+use idle_meter::IdleMeter;
 pub use socket::{bind, set_options};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,7 +91,7 @@ pub async fn run<S: HttpService>(
     let permits = Permits::new(connections_max);
     let mut accept_errors = AcceptErrors::default();
     // Beyond this number of refusals in progress, connections are closed without a response.
-    let refusals = Arc::new(Semaphore::new(OpenFiles::of_process(0).refusals));
+    let refusals = Permits::new(OpenFiles::of_process(0).refusals);
     let mut connections = JoinSet::new();
     let mut drain_started = std::pin::pin!(drain.closing());
     loop {
@@ -111,7 +112,7 @@ pub async fn run<S: HttpService>(
                 };
                 let refusal_permit = match decision {
                     AcceptDecision::Served => None,
-                    AcceptDecision::Refused(_) => match Arc::clone(&refusals).try_acquire_owned() {
+                    AcceptDecision::Refused(_) => match refusals.acquire(address.ip().into()) {
                         Ok(refusal_permit) => Some(refusal_permit),
                         Err(_) => continue,
                     },
@@ -130,6 +131,7 @@ pub async fn run<S: HttpService>(
                         AcceptDecision::Served => service.track(),
                         AcceptDecision::Refused(_) => None,
                     },
+                    standing: None,
                 };
                 connections.spawn(async move {
                     match decision {
@@ -215,6 +217,8 @@ struct ClientConnection<S> {
     go_away: GoAway,
     /// Its entry among the connections that may be recalled.
     entry: Option<ConnectionEntry>,
+    /// Whether it is idle, for newcomers that need its permit.
+    standing: Option<Standing>,
 }
 
 impl<S: HttpService> ClientConnection<S> {
@@ -245,23 +249,38 @@ impl<S: HttpService> ClientConnection<S> {
     async fn open(
         &mut self,
         stream: TcpStream,
-        permit: Option<Permit>,
+        mut permit: Option<Permit>,
     ) -> Result<Option<(Transport, bool)>, ConnectionFailure> {
+        let mut reclaim = permit.as_mut().map(Permit::reclaimable);
+        self.standing = permit.as_ref().map(Permit::standing);
+        if let Some(standing) = &self.standing {
+            standing.set(Activity::Unused);
+        }
         let Some(acceptor) = &self.tls else {
-            let mut transport = Transport::from(stream).with_permit(permit);
+            let mut transport = Transport::from(stream).with_permit(permit, reclaim);
             let speaks_http2 = self.opened(HEAD_TIMEOUT, speaks_http2(&mut transport));
             let speaks_http2 = speaks_http2.await.ok_or(ConnectionFailure::Timeout)?;
             return Ok(speaks_http2.map(|is_http2| (transport, is_http2)));
         };
+        let taken_back = async {
+            match &mut reclaim {
+                Some(reclaim) => reclaim.await,
+                None => std::future::pending().await,
+            }
+        };
         let handshake = self.opened(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
-        let Some(Ok(stream)) = handshake.await else {
+        let handshake = tokio::select! {
+            handshake = handshake => handshake,
+            () = taken_back => return Err(ConnectionFailure::Reclaimed),
+        };
+        let Some(Ok(stream)) = handshake else {
             return Err(ConnectionFailure::Handshake);
         };
         let session = stream.get_ref().1;
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         self.identity = peer_identity(session);
         Ok(Some((
-            Transport::from(stream).with_permit(permit),
+            Transport::from(stream).with_permit(permit, reclaim),
             is_http2,
         )))
     }
@@ -300,6 +319,7 @@ impl<S: HttpService> ClientConnection<S> {
         let (hijack, traffic) = (HijackSlot::default(), transport.traffic());
         traffic.begin_requests();
         let mut head_timer = HeadTimer::new(abort_limit.clone(), traffic.clone());
+        let mut idle_meter = IdleMeter::new(self.standing.as_ref(), abort_limit, traffic.clone());
         let mut connection = builder
             .serve_connection(
                 TokioIo::new(transport),
@@ -311,6 +331,9 @@ impl<S: HttpService> ClientConnection<S> {
             let poll_end = |context: &mut Context<'_>| {
                 if hijack.has_watch() && !traffic.is_flush_due() {
                     return Poll::Ready(Ok(HttpEnd::Hijacked));
+                }
+                if idle_meter.poll_reclaim(context).is_ready() {
+                    return Poll::Ready(Err(ConnectionFailure::Reclaimed));
                 }
                 head_timer.poll(context).map(|overdue| match overdue {
                     HeadTimeout::Idle => Ok(HttpEnd::Closed),
@@ -330,6 +353,8 @@ impl<S: HttpService> ClientConnection<S> {
             ends.drive(Pin::new(&mut connection), shut_down, poll_end)
                 .await
         };
+        // What goes on without HTTP is busy: a watch, a tunnel.
+        drop(idle_meter);
         match (ended, hijack.take()) {
             (Ok(HttpEnd::Hijacked), Some(Hijacked::Watch { head, watch })) => {
                 Ok(connection.into_parts().map(|parts| {
@@ -359,6 +384,8 @@ impl<S: HttpService> ClientConnection<S> {
         let metrics = self.service.listener_metrics();
         let builder = http2_builder(StallExecutor::new(metrics));
         let abort_limit = self.abort_limit();
+        let mut idle_meter =
+            IdleMeter::new(self.standing.as_ref(), &abort_limit, transport.traffic());
         let service = self.hyper_service(&abort_limit, None);
         let coalescer = WriteCoalescer::new(ControlFrameMeter::new(
             transport,
@@ -372,11 +399,19 @@ impl<S: HttpService> ClientConnection<S> {
             |coalesced: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
                 coalesced.get_mut().connection().graceful_shutdown();
             };
+        let poll_end = |context: &mut Context<'_>| {
+            if idle_meter.poll_reclaim(context).is_ready() {
+                return Poll::Ready(Err(ConnectionFailure::Reclaimed));
+            }
+            idle_meter
+                .poll_http2(&self.go_away, context)
+                .map(|()| Ok(HttpEnd::Closed))
+        };
         let ends = self.ends(
             &abort_limit,
             Farewell::new(&abort_limit, traffic, GO_AWAY_MAX),
         );
-        ends.drive(coalesced, shut_down, |_| Poll::Pending).await?;
+        ends.drive(coalesced, shut_down, poll_end).await?;
         linger(coalescer).await;
         Ok(())
     }

@@ -360,6 +360,7 @@ impl WatchRecorder for StreamRecorder {
             WatchEnd::Revoked => StreamLabel::Revoked,
             WatchEnd::Lagged => StreamLabel::Lagged,
             WatchEnd::Recalled => StreamLabel::Rebalance,
+            WatchEnd::Reclaimed => StreamLabel::Reclaimed,
             // At the drain's deadline, connections whose client does not read are closed; that is not the client's doing.
             WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
             WatchEnd::Closed => StreamLabel::CacheGone,

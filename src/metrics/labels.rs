@@ -395,6 +395,8 @@ pub enum ClientWatchEnd {
     Drain,
     /// The gateway had more watches than the others.
     Rebalance,
+    /// All permits were taken, and a client that had fewer watches got its permit.
+    Reclaimed,
 }
 
 impl Label for ClientWatchEnd {
@@ -406,6 +408,7 @@ impl Label for ClientWatchEnd {
         Self::CacheGone,
         Self::Drain,
         Self::Rebalance,
+        Self::Reclaimed,
     ];
 
     fn as_str(self) -> &'static str {
@@ -417,6 +420,7 @@ impl Label for ClientWatchEnd {
             Self::CacheGone => "cache_gone",
             Self::Drain => "drain",
             Self::Rebalance => "rebalance",
+            Self::Reclaimed => "reclaimed",
         }
     }
 }
@@ -457,6 +461,8 @@ pub enum ConnectionFailure {
     Timeout,
     /// The client flooded the gateway with valid but useless frames: resets, CONTINUATION or tiny frames.
     Flood,
+    /// All permits were taken, and a client that had fewer connections got its permit.
+    Reclaimed,
 }
 
 impl Label for ConnectionFailure {
@@ -466,6 +472,7 @@ impl Label for ConnectionFailure {
         Self::Protocol,
         Self::Timeout,
         Self::Flood,
+        Self::Reclaimed,
     ];
 
     fn as_str(self) -> &'static str {
@@ -475,6 +482,7 @@ impl Label for ConnectionFailure {
             Self::Protocol => "protocol",
             Self::Timeout => "timeout",
             Self::Flood => "flood",
+            Self::Reclaimed => "reclaimed",
         }
     }
 }

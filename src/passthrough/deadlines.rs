@@ -15,7 +15,18 @@ type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct ForwardDeadlines {
     drain: Option<Wait>,
     limit: Option<Wait>,
+    /// Completes when the request's permit was taken back.
+    reclaim: Option<Wait>,
     permit: Option<Arc<Permit>>,
+}
+
+/// Which end a request has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ForwardEnd {
+    /// The drain or the limit: a watch may finish its event.
+    Due,
+    /// Its permit was taken back, and belongs to another request already.
+    Reclaimed,
 }
 
 impl fmt::Debug for ForwardDeadlines {
@@ -55,27 +66,39 @@ impl ForwardDeadlines {
         self.permit.take()
     }
 
+    pub(super) fn reclaimed_by(&mut self, reclaim: impl Future<Output = ()> + Send + 'static) {
+        self.reclaim = Some(Box::pin(reclaim));
+    }
+
     /// Whether a stream can reach a deadline. `is_divided`: its events can be separated.
     pub(super) const fn apply_to(&self, is_divided: bool) -> bool {
-        self.limit.is_some() || is_divided && self.drain.is_some()
+        self.limit.is_some() || self.reclaim.is_some() || is_divided && self.drain.is_some()
     }
 
-    /// Completes at the limit, if there is one. May be cancelled and called again until it has completed.
-    pub(super) async fn limit(&mut self) {
-        std::future::poll_fn(|context| poll(&mut self.limit, context)).await;
+    /// Completes at the limit, if there is one, or when the permit is taken back. May be cancelled and called again until it has completed.
+    pub(super) async fn limit(&mut self) -> ForwardEnd {
+        std::future::poll_fn(|context| self.poll_limit(context)).await
     }
 
-    /// Completes at the drain or at the limit, whichever is first.
-    pub(super) async fn any(&mut self) {
-        std::future::poll_fn(|context| {
-            let drained = poll(&mut self.drain, context);
-            let limited = poll(&mut self.limit, context);
-            match drained.is_ready() || limited.is_ready() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+    /// As [`limit`](Self::limit), or at the drain.
+    pub(super) async fn any(&mut self) -> ForwardEnd {
+        std::future::poll_fn(|context| match poll(&mut self.drain, context) {
+            Poll::Ready(()) => Poll::Ready(ForwardEnd::Due),
+            Poll::Pending => self.poll_limit(context),
         })
-        .await;
+        .await
+    }
+
+    /// Completes when the permit is taken back.
+    pub(super) async fn reclaim(&mut self) {
+        std::future::poll_fn(|context| poll(&mut self.reclaim, context)).await;
+    }
+
+    fn poll_limit(&mut self, context: &mut Context<'_>) -> Poll<ForwardEnd> {
+        if poll(&mut self.reclaim, context).is_ready() {
+            return Poll::Ready(ForwardEnd::Reclaimed);
+        }
+        poll(&mut self.limit, context).map(|()| ForwardEnd::Due)
     }
 }
 

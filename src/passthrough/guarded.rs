@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::body_error::BodyError;
 use super::boundary::Boundary;
-use super::deadlines::ForwardDeadlines;
+use super::deadlines::{ForwardDeadlines, ForwardEnd};
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 
 /// A body `B` and the task that ends it at its deadline. Dropping the body aborts the task.
@@ -70,12 +70,17 @@ where
         let weak = Arc::downgrade(&stream);
         let deadline_task = tokio::spawn(async move {
             if is_divided {
-                deadlines.any().await;
-                change(&weak, |stream| {
-                    stream.is_due = true;
-                    None
-                });
-                tokio::time::sleep(policy.grace).await;
+                if deadlines.any().await == ForwardEnd::Due {
+                    change(&weak, |stream| {
+                        stream.is_due = true;
+                        None
+                    });
+                    // Both only wait; cancelling them loses nothing.
+                    tokio::select! {
+                        () = tokio::time::sleep(policy.grace) => {}
+                        () = deadlines.reclaim() => {}
+                    }
+                }
             } else {
                 deadlines.limit().await;
             }

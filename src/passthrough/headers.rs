@@ -17,7 +17,7 @@ use crate::auth::user::User;
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A protocol upgrade that a client requests or a server accepts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Upgrade {
     protocol: HeaderValue,
 }
@@ -35,9 +35,14 @@ impl Upgrade {
         })
     }
 
-    /// Writes it into the headers for the next connection.
+    /// Writes it into the headers for the next connection, which may ask for the connection's end already. Some servers look for `Upgrade`
+    /// in the first line only.
     pub(super) fn write_to(&self, headers: &mut HeaderMap) {
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        let options = match headers.contains_key(CONNECTION) {
+            true => "Upgrade, close",
+            false => "Upgrade",
+        };
+        headers.insert(CONNECTION, HeaderValue::from_static(options));
         headers.insert(UPGRADE, self.protocol.clone());
     }
 }

@@ -1,8 +1,10 @@
-//! Limits how many requests are forwarded at a time, by kind and by client. Requests do not wait: without a permit they are refused.
+//! Limits how many requests are forwarded at a time, by kind and by client. Requests do not wait: without a permit they are refused, or end
+//! a request of a client that has more.
 
 use std::sync::Once;
 
-use http::{StatusCode, Version};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Response, Version};
 
 use super::refusal::ForwardRefusal;
 use crate::config::{ForwardLimits, OpenFiles};
@@ -32,12 +34,35 @@ const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 /// Requests that need a connection of their own, because upstream may close it after them. They end soon.
 const UNPROVEN_MAX: usize = 128;
 
+/// The longest response that is read at once, in bytes.
+const SHORT_ANSWER_LEN_MAX: usize = 16 << 10;
+
 /// The permits of one request, released when dropped.
 #[derive(Debug)]
 pub(super) struct LanePermit {
-    _permit: Permit,
+    permit: Permit,
     /// For a watch on a connection of its own; it needs both permits.
-    _connection: Option<Permit>,
+    connection: Option<Permit>,
+}
+
+impl LanePermit {
+    /// Completes when one of the permits was taken back.
+    pub(super) fn reclaimable(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        let permit = self.permit.reclaimable();
+        let connection = self.connection.as_mut().map(Permit::reclaimable);
+        async move {
+            let connection = async {
+                match connection {
+                    Some(connection) => connection.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = permit => {}
+                () = connection => {}
+            }
+        }
+    }
 }
 
 impl ForwardLane {
@@ -56,11 +81,17 @@ impl ForwardLane {
         matches!(self, Self::Requests | Self::Watches)
     }
 
-    /// Whether a short response is read completely before it is passed on, so that a client which does not read it holds no permit. In the
-    /// watch lane only errors are: the responses of proxied services may be slow on purpose.
-    pub(super) fn reads_at_once(self, status: StatusCode) -> bool {
+    /// Whether a response is read completely before it is passed on, so that a client which does not read it holds no permit. Short refusals
+    /// are, and every short response where permits are few. Other responses may be slow on purpose.
+    pub(super) fn reads_at_once<B>(self, response: &Response<B>, method: &Method) -> bool {
+        let status = response.status();
         let is_refusal = status.is_client_error() || status.is_server_error();
-        self == Self::Unproven || self == Self::UnprovenWatches && is_refusal
+        let len = response.headers().get(CONTENT_LENGTH);
+        let len: Option<usize> = len.and_then(|len| len.to_str().ok()?.parse().ok());
+        // To HEAD, the length is not that of the response.
+        (is_refusal || self == Self::Unproven)
+            && method != Method::HEAD
+            && len.is_some_and(|len| len <= SHORT_ANSWER_LEN_MAX)
     }
 
     /// The kind of its permits in metrics.
@@ -131,8 +162,8 @@ impl ForwardLanes {
         let needs_connection = lane == ForwardLane::UnprovenWatches;
         let connection = needs_connection.then(|| self.unproven_watches.acquire(peer));
         Ok(LanePermit {
-            _connection: connection.transpose()?,
-            _permit: permits.acquire(peer)?,
+            connection: connection.transpose()?,
+            permit: permits.acquire(peer)?,
         })
     }
 

@@ -28,6 +28,8 @@ pub(super) enum ForwardRefusal {
     Connect,
     /// There is no permit for another request, or none for this client.
     TooMany { retry_after_seconds: u64 },
+    /// The request's permit was taken back for a client that has fewer. `may_repeat`: repeating the request does no harm.
+    Reclaimed { may_repeat: bool },
     /// The path and upstream's address do not form a valid URI.
     Target,
     /// Upstream switched protocols although no upgrade was requested.
@@ -51,7 +53,7 @@ impl ForwardRefusal {
             Self::Impersonation | Self::UnsendableUser | Self::Connect | Self::Target => {
                 PassthroughError::Refused
             }
-            Self::TooMany { .. } => PassthroughError::Saturated,
+            Self::TooMany { .. } | Self::Reclaimed { .. } => PassthroughError::Saturated,
             Self::Unasked => PassthroughError::Broken,
             Self::Timeout => PassthroughError::Timeout,
             Self::Ended => PassthroughError::Ended,
@@ -76,7 +78,7 @@ impl ForwardRefusal {
                 "NotFound",
                 "the server could not find the requested resource",
             ),
-            Self::TooMany { .. } => (
+            Self::TooMany { .. } | Self::Reclaimed { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "TooManyRequests",
                 "too many requests to the API server are open, please try again later",
@@ -139,7 +141,8 @@ impl ForwardRefusal {
             } => Some(*retry_after_seconds),
             Self::Unreachable {
                 may_repeat: true, ..
-            } => Some(1),
+            }
+            | Self::Reclaimed { may_repeat: true } => Some(1),
             Self::Impersonation
             | Self::UnsendableUser
             | Self::Connect
@@ -147,6 +150,7 @@ impl ForwardRefusal {
             | Self::Unasked
             | Self::Timeout
             | Self::Ended
+            | Self::Reclaimed { .. }
             | Self::Unreachable { .. } => None,
         }
     }

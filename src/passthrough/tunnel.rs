@@ -49,7 +49,7 @@ impl Tunnels {
             // Dropping the tunnel closes both connections.
             tokio::select! {
                 () = connect(sides, active.metrics()) => {}
-                () = deadlines.limit() => active.metrics().errors.inc(PassthroughError::Ended),
+                _ = deadlines.limit() => active.metrics().errors.inc(PassthroughError::Ended),
             }
         };
         // After a drain has taken the set, a new task would have no owner.

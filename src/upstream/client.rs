@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::header::{CONNECTION, HeaderValue, USER_AGENT};
+use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response, Uri, uri};
 use kube_client::Config;
 use kube_client::client::ConfigExt;
@@ -214,18 +214,14 @@ impl Client {
             .await
     }
 
-    /// Forwards a watch or another long-running request as [`Client::forward_apart`] does for short ones. It sends
-    /// `Connection: close`, because a Go server would otherwise read the rest of the request body before it responds that
-    /// it refuses the request.
+    /// Forwards a watch or another long-running request as [`Client::forward_apart`] does for short ones.
     ///
     /// # Errors
     /// As [`Client::send`].
     pub async fn forward_watch_apart(
         &self,
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let close = HeaderValue::from_static("close");
-        request.headers_mut().insert(CONNECTION, close);
         self.send_on_lane(
             LanePurpose::ForwardWatchApart,
             ForwardIdentity::Caller,

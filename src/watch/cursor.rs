@@ -61,7 +61,7 @@ pub(crate) struct WatchCursor {
     events: u64,
     bytes: u64,
     /// The permit to hold a watch open.
-    permit: Option<WatchPermit>,
+    pub(super) permit: Option<WatchPermit>,
     /// The client's permission, which can be revoked.
     pub(super) lease: Option<LeaseHold>,
     /// The connection, which can be recalled; `None` after that.

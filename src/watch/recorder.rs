@@ -17,6 +17,8 @@ pub enum WatchEnd {
     Closed,
     /// Its connection was recalled, so that the client chooses a replica again.
     Recalled,
+    /// Its permit was taken back for a client that had fewer watches.
+    Reclaimed,
     /// The client disconnected.
     Client,
 }

@@ -234,9 +234,11 @@ impl TableRegistration {
                 Some(lag) if lag >= SLOW_AFTER => (CutReason::Disconnected, Some(lag)),
                 Some(_) | None => return,
             },
-            WatchEnd::Deadline | WatchEnd::Revoked | WatchEnd::Closed | WatchEnd::Recalled => {
-                return;
-            }
+            WatchEnd::Deadline
+            | WatchEnd::Revoked
+            | WatchEnd::Closed
+            | WatchEnd::Recalled
+            | WatchEnd::Reclaimed => return,
         };
         self.table.cuts.push(WatchCut {
             key: self.table.key.clone(),

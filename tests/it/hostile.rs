@@ -10,6 +10,7 @@ mod endless;
 mod fairness;
 mod floods;
 mod frames;
+mod holders;
 mod http2;
 pub(crate) mod identity;
 mod memory;

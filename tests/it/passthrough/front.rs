@@ -1,6 +1,6 @@
 //! The fixture of these tests: a client, a pass-through behind a listener, and a peer as upstream.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +124,28 @@ impl Fixture {
         Self::with_passthrough(peer, source, Http::One, |client, metrics| {
             let passthrough = Passthrough::new(client, ForwardIdentity::Caller, metrics);
             passthrough.bounded(ForwardLimits::default(), files)
+        })
+        .await
+    }
+
+    /// A fixture that forwards this many requests of each kind at a time.
+    pub(crate) async fn with_limit(up: Http, max: usize) -> Self {
+        let (peer, source) = match up {
+            Http::One => {
+                let peer = peer::start(None).await;
+                let source = clear_text(peer.address);
+                (peer, source)
+            }
+            Http::Two => peer_of_http2().await,
+        };
+        Self::with_passthrough(peer, source, Http::One, |client, metrics| {
+            let passthrough = Passthrough::new(client, ForwardIdentity::Caller, metrics);
+            let limits = ForwardLimits {
+                requests_max: max,
+                watches_max: max,
+                tunnels_max: max,
+            };
+            passthrough.bounded(limits, OpenFiles::of_process(0))
         })
         .await
     }
@@ -283,6 +305,9 @@ async fn begins_http2(stream: &TcpStream) -> bool {
 /// The query of requests whose caller's own credentials cannot be forwarded.
 pub(crate) const AS_JANE: &str = "as-jane";
 
+/// The query of requests from another address than that of all others.
+pub(crate) const NEWCOMER: &str = "newcomer";
+
 /// The query of requests that end when the test drops the fixture's `limit`.
 pub(crate) const LIMITED: &str = "limited";
 
@@ -313,7 +338,10 @@ async fn forward(
     let has_parameter = |name| query.split('&').any(|part| part == name);
     let request = PassthroughRequest {
         http,
-        peer: kube_fanout::fairness::Peer::UNKNOWN,
+        peer: match has_parameter(NEWCOMER) {
+            true => IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)).into(),
+            false => kube_fanout::fairness::Peer::UNKNOWN,
+        },
         address: [192, 0, 2, 7].into(),
         forwarding: has_parameter(AS_JANE).then(|| Forwarding::Impersonating {
             caller: jane(),

@@ -12,6 +12,7 @@ use kube_fanout::upstream::client::ForwardIdentity;
 
 use crate::passthrough::ALL;
 use crate::passthrough::front::{AS_JANE, Fixture, Http, empty};
+use crate::passthrough::peer::PeerBody;
 
 /// A timeout for steps that should complete at once.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -249,22 +250,72 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
     }
 }
 
-/// Go's server may read the rest of a request body before it sends its refusal.
+/// A POST with this token and a body that never comes.
+fn half_sent(fixture: &Fixture, target: &str, token: &str) -> http::request::Builder {
+    Request::post(fixture.uri(target)).header("authorization", token)
+}
+
+fn endless_body() -> PeerBody {
+    StreamBody::new(futures::stream::pending()).boxed_unsync()
+}
+
+/// Go's server reads up to 256 KiB of a request body before it sends a refusal, unless the connection ends with the response.
 #[tokio::test]
-async fn a_body_that_does_not_come_holds_the_place_of_an_unproven_request_only_for_a_while() {
-    let mut fixture =
-        Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Caller).await;
-    for headers in [&[][..], &[("authorization", "Bearer bad")]] {
-        let mut request = Request::post(fixture.uri("/hang?long"));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+async fn a_refusal_does_not_wait_for_the_body() {
+    for (down, up) in ALL {
+        let fixture = Fixture::with_own_token(down, up).await;
+        let (conflict, _) = fixture
+            .get("/status", &[("authorization", "Bearer proven")])
+            .await;
+        assert_eq!(conflict.status(), StatusCode::CONFLICT);
+        for token in ["Bearer proven", "Bearer 1", "Bearer 2", "Bearer 3"] {
+            for target in ["/refuse", "/refuse?long", "/refuse?watch"] {
+                let request = half_sent(&fixture, target, token).body(endless_body());
+                let response = tokio::time::timeout(PATIENCE, fixture.send(request.unwrap())).await;
+                let status = response.map(|response| response.status());
+                assert_eq!(
+                    status,
+                    Ok(StatusCode::FORBIDDEN),
+                    "{down:?} {up:?} {target} {token}"
+                );
+            }
+            if down == Http::One {
+                let request = half_sent(&fixture, "/refuse", token)
+                    .header("connection", "Upgrade")
+                    .header("upgrade", "SPDY/3.1")
+                    .body(endless_body());
+                let response = tokio::time::timeout(PATIENCE, fixture.send(request.unwrap())).await;
+                let status = response.map(|response| response.status());
+                assert_eq!(status, Ok(StatusCode::FORBIDDEN), "{up:?} tunnel {token}");
+            }
         }
-        let body = StreamBody::new(futures::stream::pending());
-        let request = request.body(body.boxed_unsync()).unwrap();
-        let response = tokio::time::timeout(PATIENCE, fixture.send(request)).await;
-        assert_eq!(response.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
-        assert_eq!(fixture.peer.seen.recv().await, Some("hanging"));
     }
+}
+
+/// A server in front of the API server may read the body whatever the headers say.
+#[tokio::test]
+async fn a_body_that_does_not_come_holds_a_permit_only_for_a_while_whoever_sends_it() {
+    let fixture =
+        Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Caller).await;
+    fixture
+        .get("/status", &[("authorization", "Bearer proven")])
+        .await;
+    for token in ["", "Bearer bad", "Bearer proven"] {
+        for target in ["/hang", "/hang?long", "/hang?watch"] {
+            let request = half_sent(&fixture, target, token).body(endless_body());
+            let response = tokio::time::timeout(PATIENCE, fixture.send(request.unwrap())).await;
+            let status = response.map(|response| response.status());
+            assert_eq!(status, Ok(StatusCode::GATEWAY_TIMEOUT), "{target} {token}");
+        }
+        let request = half_sent(&fixture, "/hang?long", token)
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .body(empty());
+        let response = tokio::time::timeout(PATIENCE, fixture.send(request.unwrap())).await;
+        let status = response.map(|response| response.status());
+        assert_eq!(status, Ok(StatusCode::GATEWAY_TIMEOUT), "tunnel {token}");
+    }
+    assert_eq!(fixture.metrics.requests_active.get(), 0);
 }
 
 /// Requests with unproven tokens have few permits: a complete response releases its permit, whether the client reads it or not.

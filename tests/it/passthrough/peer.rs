@@ -108,6 +108,7 @@ async fn respond(
         }
         "/bad-request" => plain(StatusCode::BAD_REQUEST, ""),
         "/unauthorized" => plain(StatusCode::UNAUTHORIZED, "{\"code\":401}"),
+        "/refuse" => refuse(request).await,
         "/status" => plain(StatusCode::CONFLICT, "{\"kind\":\"Status\",\"code\":409}"),
         "/length" => {
             let mut response = Response::new(Empty::new().map_err(never).boxed_unsync());
@@ -117,6 +118,17 @@ async fn respond(
         }
         _ => describe(&request),
     }
+}
+
+/// Refuses a request as Go's server does: over HTTP/1.1 it first reads the body, unless the connection ends with the response.
+async fn refuse(request: Request<Incoming>) -> Response<PeerBody> {
+    let options = request.headers().get(CONNECTION);
+    let options = options.map_or("", |options| options.to_str().unwrap());
+    let closes = options.split(',').any(|option| option.trim() == "close");
+    if request.version() < http::Version::HTTP_2 && !closes {
+        let _ = request.into_body().collect().await;
+    }
+    plain(StatusCode::FORBIDDEN, "{\"code\":403}")
 }
 
 /// Answers a review with the request's HTTP version as the user's name or as the reason.
