@@ -92,6 +92,7 @@ async fn decide(visit: &mut Visit, right: &AccessRight) -> Result<String, Access
         Ok(Err(
             CallerRefusal::Failed { .. }
             | CallerRefusal::Unverified
+            | CallerRefusal::Busy
             | CallerRefusal::Undecided { .. },
         ))
         | Err(_) => Err((

@@ -109,7 +109,7 @@ enum LocalIdentity {
     /// The certificate is not valid here. The request is refused unless it has another valid credential.
     Failed,
     /// The certificate could not be verified. The request is refused likewise.
-    Unverified,
+    Busy,
     /// There is no certificate, or it identifies nobody.
     Nothing,
 }
@@ -147,18 +147,21 @@ impl Authenticator {
     /// Authenticates the caller of a request.
     ///
     /// # Errors
-    /// [`CallerRefusal::Unauthorized`] if no credential is valid, [`CallerRefusal::Unverified`] if one of them could not be reviewed.
+    /// [`CallerRefusal::Unauthorized`] if no credential is valid, [`CallerRefusal::Unverified`] if one of them could not be reviewed,
+    /// [`CallerRefusal::Busy`] if too many others wait.
     /// [`CallerRefusal::Forward`] if upstream does not allow the owner of the token to review itself, so that only upstream can identify it.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
     ) -> Result<Caller, CallerRefusal> {
-        let (mut has_failed, mut is_unverified) = (false, false);
+        let mut has_failed = false;
+        let mut is_unverified = false;
+        let mut is_busy = false;
         match self.local(headers, peer).await {
             LocalIdentity::Known(caller) => return Ok(caller),
             LocalIdentity::Failed => has_failed = true,
-            LocalIdentity::Unverified => is_unverified = true,
+            LocalIdentity::Busy => is_busy = true,
             LocalIdentity::Nothing => {}
         }
         for header in [bearer::authorization(headers), bearer::websocket(headers)] {
@@ -170,10 +173,14 @@ impl Authenticator {
                     Ok(None) => {}
                     // Another credential may be valid.
                     Err(CallerRefusal::Unverified) => is_unverified = true,
+                    Err(CallerRefusal::Busy) => is_busy = true,
                     Err(refusal) => return Err(refusal),
                 },
             }
             has_failed = true;
+        }
+        if is_busy {
+            return Err(CallerRefusal::Busy);
         }
         if is_unverified {
             return Err(CallerRefusal::Unverified);
@@ -186,7 +193,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`CallerRefusal::Unauthorized`] if the certificate is not valid and the request has no token: upstream, which does not see the
-    /// certificate, would treat the caller as anonymous. [`CallerRefusal::Unverified`] if it could not be verified.
+    /// certificate, would treat the caller as anonymous. [`CallerRefusal::Busy`] if too many chains wait to be verified.
     pub async fn authenticate_locally(
         &self,
         headers: &HeaderMap,
@@ -195,7 +202,7 @@ impl Authenticator {
         match self.local(headers, peer).await {
             LocalIdentity::Known(caller) => Ok(Some(caller)),
             LocalIdentity::Nothing => Ok(None),
-            LocalIdentity::Unverified => Err(CallerRefusal::Unverified),
+            LocalIdentity::Busy => Err(CallerRefusal::Busy),
             LocalIdentity::Failed => {
                 let header = [bearer::authorization(headers), bearer::websocket(headers)];
                 let is_token = |header: &TokenHeader| matches!(header, TokenHeader::Token(_));
@@ -296,7 +303,7 @@ impl Authenticator {
                 // The front proxy is trusted, but its headers name no user.
                 Ok(None) => {}
                 // The certificate might be a front proxy's: it must not act as the user that its subject names.
-                Err(Distrust::Busy) => return LocalIdentity::Unverified,
+                Err(Distrust::Busy) => return LocalIdentity::Busy,
                 Err(distrust) => {
                     has_failed = true;
                     // Certificates of ordinary clients come here too; an unverified one is not a failed front proxy.
@@ -308,7 +315,7 @@ impl Authenticator {
         }
         let verdict = self.client_ca.verify(&peer.certificates, peer.peer, now);
         match verdict.await {
-            Some(Err(CertificateError::Busy)) => return LocalIdentity::Unverified,
+            Some(Err(CertificateError::Busy)) => return LocalIdentity::Busy,
             Some(Ok(certificate)) => {
                 // A certificate without a common name is no credential, as in the API server.
                 if let Some(user) = certificate.user.clone() {
@@ -353,6 +360,7 @@ impl Authenticator {
             Ok(None) => return Ok(None),
             // Another attempt would fail as well, until somebody mends it: the client must see an error.
             Err(ReviewError::Forbidden { .. }) => return Ok(None),
+            Err(ReviewError::Busy) => return Err(CallerRefusal::Busy),
             Err(_) => return Err(CallerRefusal::Unverified),
         };
         Ok(Some(Caller {

@@ -150,6 +150,8 @@ pub enum CallerRefusal {
     Unauthorized,
     /// 401, or 429 to a watch that resumes: a credential could not be reviewed, and no other one is valid (docs/PROTOCOL.md §6.8).
     Unverified,
+    /// 429: too many other callers, or too many of this client's requests, wait to be reviewed (docs/PROTOCOL.md §6.8).
+    Busy,
     /// 403 (docs/PROTOCOL.md §6.7).
     Forbidden {
         /// The user to whom the access is denied.

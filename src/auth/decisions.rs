@@ -172,8 +172,7 @@ impl Decisions {
             return outcome;
         }
         self.shared.metrics.cache_misses.inc();
-        let outcome = tokio::time::timeout(WAIT_MAX, self.await_flight(question)).await;
-        outcome.map_err(|_elapsed| unavailable("the access review timed out"))?
+        self.await_flight(question, Instant::now() + WAIT_MAX).await
     }
 
     /// Asks the authorizer now, without looking into the cache, and caches the decision. Needs no permit, because `rechecks` bounds the
@@ -211,13 +210,13 @@ impl Decisions {
         flights.is_current(decision.change_point, key)
     }
 
-    async fn await_flight(&self, question: &AccessQuestion) -> FlightOutcome {
+    async fn await_flight(&self, question: &AccessQuestion, deadline: Instant) -> FlightOutcome {
         let key = &question.key;
         let joined = self.shared.flights().join(key);
         let mut outcome = match joined {
             Some(outcome) => outcome,
             None => {
-                let permit = self.permit(question.payer).await?;
+                let permit = self.permit(question.payer, deadline).await?;
                 // Another flight may have stored a decision while this request waited for its permit.
                 if let Some(outcome) = self.shared.cached(key).await {
                     return outcome;
@@ -225,18 +224,19 @@ impl Decisions {
                 self.flight(question, permit)
             }
         };
-        let outcome = outcome.wait_for(Option::is_some).await;
+        let outcome = tokio::time::timeout_at(deadline, outcome.wait_for(Option::is_some)).await;
+        let outcome = outcome.map_err(|_elapsed| unavailable("the access review timed out"))?;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
         outcome.unwrap_or_else(|| Err(unavailable("the access review was aborted")))
     }
 
-    async fn permit(&self, payer: Peer) -> Result<ReviewPermit, ReviewError> {
+    async fn permit(&self, payer: Peer, deadline: Instant) -> Result<ReviewPermit, ReviewError> {
         let pending = self.permits.request(payer).ok_or_else(|| {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
-            unavailable("too many access reviews wait")
+            ReviewError::Busy
         });
-        let permit = pending?.granted().await;
-        permit.ok_or_else(|| unavailable("no permit for an access review"))
+        let permit = tokio::time::timeout_at(deadline, pending?.granted()).await;
+        permit.ok().flatten().ok_or(ReviewError::Busy)
     }
 
     /// Joins the question's flight, or starts it. The flight continues when all requests that wait for it are cancelled.

@@ -440,6 +440,7 @@ impl Guard {
             ReviewError::Unsendable(_) | ReviewError::Forbidden { .. } => {
                 CallerRefusal::Failed { message }
             }
+            ReviewError::Busy => CallerRefusal::Busy,
             ReviewError::Unavailable { .. }
             | ReviewError::Malformed { .. }
             | ReviewError::Unauthorized
@@ -476,7 +477,9 @@ fn forbidden(caller: &Caller, access: &Access, reason: String) -> CallerRefusal 
 /// The error for the client, without details that only operators may see, such as addresses.
 const fn client_message(error: &ReviewError) -> &'static str {
     match error {
-        ReviewError::Unavailable { .. } => "the access could not be reviewed, try again later",
+        ReviewError::Unavailable { .. } | ReviewError::Busy => {
+            "the access could not be reviewed, try again later"
+        }
         ReviewError::Malformed { .. } => {
             "the API server's response to the access review is invalid"
         }

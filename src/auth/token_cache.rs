@@ -165,7 +165,7 @@ impl TokenCache {
         }
         let permit = peer.map(|peer| {
             let permit = self.shared.permits.request(peer);
-            permit.ok_or_else(|| unavailable("too many tokens wait for a review"))
+            permit.ok_or(ReviewError::Busy)
         });
         let permit = permit.transpose()?;
         let (sender, receiver) = watch::channel(None);
@@ -195,23 +195,20 @@ impl TokenCacheState {
         token: &BearerToken,
         permit: Option<PendingPermit>,
     ) -> TokenVerdict {
-        let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, self.review(key, token, permit)).await;
+        let deadline = Instant::now() + FLIGHT_TIMEOUT;
+        let permit = match permit {
+            None => None,
+            Some(pending) => {
+                let granted = tokio::time::timeout_at(deadline, pending.granted()).await;
+                Some(granted.ok().flatten().ok_or(ReviewError::Busy)?)
+            }
+        };
+        let verdict = tokio::time::timeout_at(deadline, self.review(key, token)).await;
+        drop(permit);
         verdict.unwrap_or_else(|_elapsed| Err(unavailable("the review timed out")))
     }
 
-    async fn review(
-        &self,
-        key: FlightKey,
-        token: &BearerToken,
-        permit: Option<PendingPermit>,
-    ) -> TokenVerdict {
-        let _permit = match permit {
-            None => None,
-            Some(pending) => {
-                let permit = pending.granted().await;
-                Some(permit.ok_or_else(|| unavailable("no permit for a review"))?)
-            }
-        };
+    async fn review(&self, key: FlightKey, token: &BearerToken) -> TokenVerdict {
         // Another flight may have stored a verdict since the cache was read.
         if !key.is_recheck
             && let Some(verdict) = self.cached(&key.digest).await

@@ -69,13 +69,15 @@ pub enum ReviewPurpose {
 /// Why a review has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// The API server cannot be reached, did not respond in time, or responded with an unexpected status. Also returned when the gateway
-    /// has too many reviews to send another one.
+    /// The API server cannot be reached, did not respond in time, or responded with an unexpected status.
     #[error("no result of a review: {reason}")]
     Unavailable {
         /// The reason, in one line.
         reason: String,
     },
+    /// Too many other reviews wait, of this client or of all, or its turn did not come in time.
+    #[error("too many reviews wait")]
+    Busy,
     /// 401: the API server rejected the credentials of the review.
     #[error("the API server rejected the credentials of a review")]
     Unauthorized,

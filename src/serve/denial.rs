@@ -46,7 +46,15 @@ impl DenialResponse {
         let is_resumed = request.info.resumes_watch();
         let (label, text) = match refusal {
             CallerRefusal::Unverified | CallerRefusal::Undecided { .. } if is_resumed => {
-                (AuthRefusal::Failed, DenialText::Again(unreviewed(outage)))
+                let text = "the caller cannot be reviewed now, please try again later";
+                (AuthRefusal::Failed, DenialText::Again(again(text, outage)))
+            }
+            CallerRefusal::Busy => {
+                let text = "too many callers wait to be reviewed, please try again later";
+                (
+                    AuthRefusal::Failed,
+                    DenialText::Again(again(text, Duration::ZERO)),
+                )
             }
             CallerRefusal::Forward | CallerRefusal::Unauthorized | CallerRefusal::Unverified => {
                 let status = Status::unauthorized();
@@ -102,12 +110,9 @@ impl DenialResponse {
 }
 
 /// 429 where the API server would respond with 401 or 500, after which client-go and others would list (docs/PROTOCOL.md §6.8).
-fn unreviewed(outage: Duration) -> Status {
+fn again(text: &str, outage: Duration) -> Status {
     let seconds = retry_after(outage, fraction()).as_secs();
-    Status::too_many_requests(
-        "the caller cannot be reviewed now, please try again later",
-        u32::try_from(seconds).unwrap_or(1),
-    )
+    Status::too_many_requests(text, u32::try_from(seconds).unwrap_or(1))
 }
 
 /// When to come again; `fraction` is from zero to one.

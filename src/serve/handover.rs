@@ -135,6 +135,7 @@ impl<R: Resources> Service<R> {
             },
             CallerRefusal::Unauthorized
             | CallerRefusal::Unverified
+            | CallerRefusal::Busy
             | CallerRefusal::Forbidden { .. }
             | CallerRefusal::BadRequest { .. }
             | CallerRefusal::Undecided { .. }
@@ -189,6 +190,7 @@ fn decided(refusal: CallerRefusal, caller: &Caller, access: Access) -> CallerRef
         },
         CallerRefusal::Unauthorized
         | CallerRefusal::Unverified
+        | CallerRefusal::Busy
         | CallerRefusal::Forbidden { .. }
         | CallerRefusal::BadRequest { .. }
         | CallerRefusal::Undecided { .. }

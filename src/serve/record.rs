@@ -93,6 +93,7 @@ pub(super) fn decision(refusal: &CallerRefusal) -> AuditDecision {
         CallerRefusal::Forbidden { reason, .. } => AuditDecision::Forbid(reason.clone()),
         CallerRefusal::Unauthorized
         | CallerRefusal::Unverified
+        | CallerRefusal::Busy
         | CallerRefusal::BadRequest { .. }
         | CallerRefusal::Undecided { .. }
         | CallerRefusal::Failed { .. }

@@ -441,7 +441,7 @@ async fn tokens_from_one_address_keep_no_review_from_those_of_another() {
     }
     // The address exceeds its share, so one of its requests is refused.
     let refused = flood.join_next().await.unwrap().unwrap();
-    assert_eq!(refused.unwrap_err(), CallerRefusal::Unverified);
+    assert_eq!(refused.unwrap_err(), CallerRefusal::Busy);
     assert_eq!(stage.caller_of(&[GOOD], &from(2)).await, "by-token Token");
 }
 

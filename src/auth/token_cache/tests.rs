@@ -365,10 +365,7 @@ async fn a_flood_of_tokens_is_bounded_and_pushes_out_no_good_one() {
     let flood = flood(&cache, peer(1), FLOOD + 1);
     assert!(flood[..FLOOD].iter().all(Result::is_ok));
     let refused = flood[FLOOD].as_ref().err().cloned();
-    assert_eq!(
-        refused,
-        Some(unavailable("too many tokens wait for a review"))
-    );
+    assert_eq!(refused, Some(ReviewError::Busy));
     assert_eq!(
         cache.user(&token("good"), Peer::UNKNOWN).await,
         user("alice")
