@@ -20,12 +20,13 @@ use super::service::{Service, ServiceResponse};
 use crate::admission::ListPermit;
 use crate::protocol::request::{
     Bookmarks, CacheRead, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestInfo, WatchPlan,
-    WatchTimeout,
+    WatchStart, WatchTimeout,
 };
 use crate::protocol::status::Status;
 use crate::resource::{CATCH_UP_HEADER, CacheKey, Encoding};
 use crate::selector::Selector;
 use crate::view::ServedResource;
+use crate::view::walk::only_name;
 use crate::watch::{Start, Timing, Watch};
 
 /// The response to a read, or why memory has none, and what is counted and sent in both cases.
@@ -69,16 +70,6 @@ const PENDING_WATCH: Duration = Duration::from_secs(10);
 const UNKNOWN_WATCH: Duration = Duration::from_secs(60);
 /// Such watches end up to this part (a third) earlier, because they began together.
 const UNKNOWN_SPREAD: f64 = 1.0 / 3.0;
-/// Sending this many items costs less than waiting for a permit.
-const SHORT_ITEMS: u64 = 100;
-
-/// Whether a list is certain to be so short that it needs no permit: one object, or a short page without selectors to evaluate.
-fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
-    let is_searched = !selector.labels.is_empty() || !selector.fields.is_empty();
-    selector.fields.pinned_name().is_some()
-        || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
-}
-
 impl<R: Resources> Service<R> {
     /// Chooses a cache and reads from it.
     pub(super) async fn read(&self, read: &AuthorizedRead, info: &RequestInfo) -> ReadOutcome<R> {
@@ -200,7 +191,13 @@ impl<R: Resources> Service<R> {
         plan: &ListPlan,
     ) -> Result<ServiceResponse<R>, ReadFailure> {
         let (served, request) = (read.served, &read.authorized.request);
-        let is_short = is_short(selector, plan.limit);
+        let page = PageRequest {
+            kind: served.cache.kind(),
+            selector,
+            start: plan.start.as_deref(),
+            limit: plan.limit,
+        };
+        let is_short = page.is_short();
         // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, even for a short list.
         let (snapshot, permit) = if let ListRead::Exact(version) = plan.read {
             let is_retained = is_retained(version, served).await?;
@@ -211,17 +208,8 @@ impl<R: Resources> Service<R> {
             let snapshot = self.list_state(plan.read, served).await?;
             (snapshot, self.list_permit(read.authorized, is_short).await?)
         };
-        let start = plan.start.as_deref();
-        let kind = served.cache.kind();
-        let mut search = PageSearch::new(
-            snapshot,
-            &PageRequest {
-                kind,
-                selector,
-                start,
-                limit: plan.limit,
-            },
-        );
+        let kind = page.kind;
+        let mut search = PageSearch::new(snapshot, &page);
         let page = run_in_steps(|| search.step()).await;
         let recorder = self.resources.list_tally(read.key);
         let media_type = read.format.encoding.media_type();
@@ -283,7 +271,11 @@ impl<R: Resources> Service<R> {
             false => all.resuming_watch(authorized.peer),
         });
         let watch_permit = admitted.transpose().map_err(ReadRefusal::Answer)?;
-        let is_short = !has_state || is_short(selector, None);
+        let is_short = match plan.start {
+            WatchStart::Initial { .. } => only_name(selector, served.cache.kind(), None).is_some(),
+            // A catch-up reads all deletions.
+            WatchStart::FromNow { .. } | WatchStart::After(_) => !has_state,
+        };
         // As for lists, wait for upstream before taking a permit. A request that has joined a view must not wait for a permit any
         // more.
         let started = match self.watch_state(plan.start, served).await {

@@ -31,8 +31,7 @@ impl Walk {
         start: Option<&str>,
     ) -> Self {
         let prefix = prefix_of(selector);
-        let scoped = selector.namespace.is_some() || !kind.namespaced;
-        if let (Some(name), true, None) = (selector.fields.pinned_name(), scoped, start) {
+        if let Some(name) = only_name(selector, kind, start) {
             return Self {
                 position: MapPosition::default(),
                 scope: WalkScope::One(format!("{prefix}{name}")),
@@ -81,6 +80,17 @@ impl Walk {
             WalkScope::Done => 0,
         }
     }
+}
+
+/// The name of the only object that a walk visits, if it visits no more than one.
+pub(crate) fn only_name<'a>(
+    selector: &'a Selector,
+    kind: &ResourceKind,
+    start: Option<&str>,
+) -> Option<&'a str> {
+    let is_scoped = selector.namespace.is_some() || !kind.namespaced;
+    let name = selector.fields.pinned_name();
+    name.filter(|_| is_scoped && start.is_none())
 }
 
 /// The prefix of all keys in a selector's namespace; empty for all namespaces.

@@ -6,7 +6,7 @@ use super::envelope::ListMeta;
 use crate::cache::{Chunk, Snapshot};
 use crate::resource::{Object, ResourceKind};
 use crate::selector::Selector;
-use crate::view::walk::Walk;
+use crate::view::walk::{Walk, only_name};
 
 /// The part of a snapshot that a list requests.
 #[derive(Debug)]
@@ -19,6 +19,19 @@ pub struct PageRequest<'a> {
     pub start: Option<&'a str>,
     /// Maximum number of items.
     pub limit: Option<u64>,
+}
+
+/// Sending this many items costs less than waiting for a permit.
+const SHORT_ITEMS: u64 = 100;
+
+impl PageRequest<'_> {
+    /// Whether the search is certain to visit so few objects that the list needs no permit: one, or those of a short page without selectors to
+    /// evaluate.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        let is_page = |limit| limit <= SHORT_ITEMS && self.selector.is_scope();
+        only_name(self.selector, self.kind, self.start).is_some() || self.limit.is_some_and(is_page)
+    }
 }
 
 /// One page: the metadata of its envelope, and its items.

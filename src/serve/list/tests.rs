@@ -1,5 +1,7 @@
 //! Lists from constructed snapshots, compared with envelopes as kube-apiserver writes them.
 
+mod short;
+
 use bytes::Buf;
 use proptest::prelude::*;
 
