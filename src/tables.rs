@@ -23,6 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tracing::error;
 
+use crate::fairness::{Peer, Permits};
 use crate::metrics::{ByLabel, Metrics, TaskKind};
 use crate::resource::{CacheKey, Gvr, ResourceVersion};
 use crate::task::catch_panic;
@@ -32,7 +33,7 @@ use request::Key;
 pub(crate) use request::{TableWatchRequest, candidate};
 use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper};
 
-/// Each stream stores up to a megabyte. Watches beyond this number of streams are forwarded.
+/// Each stream stores up to a megabyte. Watches beyond this number of streams, or beyond their client's share, are forwarded.
 const STREAMS_MAX: usize = 128;
 /// How long a stream outlives its last client: scripts call kubectl repeatedly.
 const IDLE: Duration = Duration::from_secs(10);
@@ -43,6 +44,8 @@ pub(crate) struct Tables {
     client: Arc<Client>,
     metrics: Arc<Metrics>,
     frame_len_max: usize,
+    /// One for each stream.
+    permits: Permits,
     /// The tasks of all streams; they end when this is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -61,7 +64,6 @@ struct StreamMap(Mutex<StreamMapState>);
 struct StreamMapState {
     /// A key has several streams if clients came with versions that the older streams do not reach back to.
     streams: HashMap<Key, Vec<Arc<TableStream>>, foldhash::fast::RandomState>,
-    count: usize,
     is_closed: bool,
     /// Watches whose events could not be read: they are forwarded.
     unreadable: HashSet<Key, foldhash::fast::RandomState>,
@@ -92,16 +94,13 @@ impl StreamMapState {
     fn put(&mut self, stream: &Arc<TableStream>) {
         let same_key = self.streams.entry(stream.key.clone()).or_default();
         same_key.push(Arc::clone(stream));
-        self.count += 1;
     }
 
     fn remove(&mut self, stream: &Arc<TableStream>) {
         let Some(same_key) = self.streams.get_mut(&stream.key) else {
             return;
         };
-        let before = same_key.len();
         same_key.retain(|other| !Arc::ptr_eq(other, stream));
-        self.count -= before - same_key.len();
         if same_key.is_empty() {
             self.streams.remove(&stream.key);
         }
@@ -115,12 +114,13 @@ impl Tables {
             client,
             metrics,
             frame_len_max,
+            permits: Permits::new(STREAMS_MAX),
             tasks: Mutex::default(),
         }
     }
 
-    /// Joins a stream that has all events after a version; starts one if necessary and if the number of streams allows it.
-    fn join(&self, key: &Key, after: ResourceVersion) -> Option<StreamMember> {
+    /// Joins a stream that has all events after a version; starts one if necessary and if the client's share of streams allows it.
+    fn join(&self, key: &Key, after: ResourceVersion, peer: Peer) -> Option<StreamMember> {
         let mut streams = self.stream_map.lock();
         if streams.is_closed || streams.unreadable.contains(key) {
             return None;
@@ -128,9 +128,7 @@ impl Tables {
         if let Some(stream) = streams.find(key, after) {
             return Some(StreamMember::of(stream));
         }
-        if streams.count >= STREAMS_MAX {
-            return None;
-        }
+        let permit = self.permits.try_acquire(peer)?;
         let (stream, writer) = TableStream::new(key.clone(), after);
         let member = StreamMember::of(&stream);
         streams.put(&stream);
@@ -141,6 +139,7 @@ impl Tables {
             client: Arc::clone(&self.client),
             metrics: self.metrics.tables((&CacheKey::json(&key.gvr)).into()),
             frame_len_max: self.frame_len_max,
+            _permit: permit,
         };
         let stream_map = Arc::clone(&self.stream_map);
         let ends = self.metrics.task_ends();

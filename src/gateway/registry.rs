@@ -349,6 +349,7 @@ impl Registry {
         };
         let recorder = || self.tally(&CacheKey::json(&gvr));
         let caller = (http.headers(), permission);
+        let table_request = table_request.of_peer(peer);
         let answer = self.tables.watch(table_request, caller, recorder).await?;
         // It may have joined after the streams of its group were ended.
         if !self.is_for_memory(&gvr) {

@@ -203,9 +203,11 @@ impl<R: Resources> Service<R> {
             let is_retained = is_retained(version, served).await?;
             let permit = self.list_permit(read.authorized, is_short && is_retained);
             let permit = permit.await?;
-            (self.list_state(plan.read, served).await?, permit)
+            let state = self.list_state(plan.read, served, read.authorized.peer);
+            (state.await?, permit)
         } else {
-            let snapshot = self.list_state(plan.read, served).await?;
+            let state = self.list_state(plan.read, served, read.authorized.peer);
+            let snapshot = state.await?;
             (snapshot, self.list_permit(read.authorized, is_short).await?)
         };
         let kind = page.kind;
@@ -229,7 +231,8 @@ impl<R: Resources> Service<R> {
         if request.takes_gzip {
             let mut check = list.length_check(PLAIN_LEN_MAX);
             if run_in_steps(|| check.step()).await {
-                let list = CompressedList::new(list, self.compressor.clone());
+                let compressor = self.compressor.for_peer(read.authorized.peer);
+                let list = CompressedList::new(list, compressor);
                 let body = streamed(ListStream::Compressed(list), recorder);
                 return Ok(gzipped(with_content_type(media_type, body)));
             }

@@ -36,6 +36,7 @@ impl<R: Resources> Service<R> {
         &self,
         read: ListRead,
         served: &ServedResource,
+        peer: Peer,
     ) -> Result<Arc<Snapshot>, ReadRefusal> {
         let until = Instant::now() + WAIT;
         let state = match read {
@@ -52,7 +53,7 @@ impl<R: Resources> Service<R> {
                 .latest(served, until)
                 .await
                 .ok_or(ReadRefusal::Forward)?,
-            ListRead::Exact(version) => return self.exact(version, served).await,
+            ListRead::Exact(version) => return self.exact(version, served, peer).await,
         };
         if state.version == state.snapshot.resource_version {
             return Ok(state.snapshot);
@@ -191,12 +192,13 @@ impl<R: Resources> Service<R> {
         &self,
         version: ResourceVersion,
         served: &ServedResource,
+        peer: Peer,
     ) -> Result<Arc<Snapshot>, ReadRefusal> {
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
-        let permit = timeout_at(Instant::now() + WAIT, self.rewinding.acquire()).await;
-        let Ok(Ok(_permit)) = permit else {
+        let permit = timeout_at(Instant::now() + WAIT, self.rewinding.acquire(peer)).await;
+        let Ok(Some(_permit)) = permit else {
             return Err(ReadRefusal::Forward);
         };
         // Another request may have rewound to this version while this one waited.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::Response;
-use tokio::sync::Semaphore;
 
 use super::body::AnswerBody;
 use super::connection_table::ConnectionTable;
@@ -12,11 +11,15 @@ use super::resources::Resources;
 use crate::admission::Admission;
 use crate::audit::Audit;
 use crate::auth::guard::Guard;
+use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
 use crate::metrics::BadRequest;
 
 /// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
 const LOAD_REQUESTS_MAX: usize = 32;
+
+/// Lists that wait to rewind a snapshot. Each holds a permit of its own; those beyond are forwarded.
+const REWINDS_WAITING_MAX: usize = 1024;
 
 /// Answers requests from the caches of `R`, or forwards them. Cloning is cheap; clones share everything.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub struct Service<R> {
     pub(super) audit: Option<Audit>,
     pub(super) users: Users,
     /// One permit: only one request at a time rewinds a snapshot to an older version, because that costs CPU.
-    pub(super) rewinding: Arc<Semaphore>,
+    pub(super) rewinding: QueuedPermits,
     /// One in this many requests over HTTP/2 ends its connection; 0 for none.
     pub(super) requests_per_goaway: usize,
     /// The open connections, if clients may be sent to other replicas.
@@ -49,7 +52,7 @@ impl<R> Clone for Service<R> {
             guard: self.guard.clone(),
             audit: self.audit.clone(),
             users: self.users.clone(),
-            rewinding: Arc::clone(&self.rewinding),
+            rewinding: self.rewinding.clone(),
             requests_per_goaway: self.requests_per_goaway,
             connections: self.connections.clone(),
             load_permits: self.load_permits.clone(),
@@ -73,7 +76,7 @@ impl<R: Resources> Service<R> {
             guard: None,
             audit: None,
             users: Users::default(),
-            rewinding: Arc::new(Semaphore::new(1)),
+            rewinding: QueuedPermits::new(1, REWINDS_WAITING_MAX),
             requests_per_goaway: 0,
             connections: None,
             load_permits: Permits::new(LOAD_REQUESTS_MAX),

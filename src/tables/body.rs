@@ -21,6 +21,7 @@ use crate::admission::WatchPermit;
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
+use crate::fairness::Peer;
 use crate::protocol::status::Status;
 use crate::resource::{Encoding, ResourceVersion};
 use crate::view::WatchWaiter;
@@ -33,6 +34,7 @@ pub(crate) struct TableBody {
     position: StreamPosition,
     /// The client knows all versions up to this one.
     after: ResourceVersion,
+    peer: Peer,
     /// Whether the next line is the first one, which carries the column definitions.
     is_first: bool,
     /// Whether the client may still move to another stream after upstream has refused this one; it may once.
@@ -46,7 +48,7 @@ pub(crate) struct TableBody {
     lease: Option<LeaseHold>,
     /// Held for the audit log, which is written when it is dropped.
     _trail: Option<AuditTrail>,
-    _permit: Option<WatchPermit>,
+    permit: Option<WatchPermit>,
 }
 
 /// The client's position in a stream.
@@ -93,6 +95,7 @@ impl TableBody {
             tables,
             position: StreamPosition::new(member, request.after),
             after: request.after,
+            peer: request.peer,
             is_first: true,
             may_move: true,
             deadline,
@@ -103,7 +106,7 @@ impl TableBody {
             bytes: 0,
             lease: None,
             _trail: None,
-            _permit: None,
+            permit: None,
         }
     }
 
@@ -114,7 +117,7 @@ impl TableBody {
 
     /// Stores the client's permit until the body is dropped.
     pub(crate) fn holding(mut self, permit: Option<WatchPermit>) -> Self {
-        self._permit = permit;
+        self.permit = permit;
         self
     }
 
@@ -130,12 +133,17 @@ impl TableBody {
         self
     }
 
-    /// Whether the permission was revoked; wakes `waker` when it is.
-    fn is_revoked(&mut self, waker: &Waker) -> bool {
-        self.lease.as_mut().is_some_and(|lease| {
+    /// Why the watch ends if its permission was revoked or its permit taken back; wakes `waker` when one is.
+    fn revocation(&mut self, waker: &Waker) -> Option<WatchEnd> {
+        if let Some(lease) = &mut self.lease {
             lease.arm(waker);
-            lease.is_revoked()
-        })
+            if lease.is_revoked() {
+                return Some(WatchEnd::Revoked);
+            }
+        }
+        let permit = self.permit.as_mut()?;
+        permit.arm(waker);
+        permit.is_taken_back().then_some(WatchEnd::Reclaimed)
     }
 
     fn read_next(&mut self) -> TableRead {
@@ -172,7 +180,7 @@ impl TableBody {
         let key = &self.position.member.stream().key;
         let member = self
             .may_move
-            .then(|| self.tables.join(key, self.after))
+            .then(|| self.tables.join(key, self.after, self.peer))
             .flatten();
         self.may_move = false;
         let has_moved = member.is_some();
@@ -243,8 +251,8 @@ impl Body for TableBody {
         if this.end.is_some() {
             return Poll::Ready(None);
         }
-        if this.is_revoked(context.waker()) {
-            this.end = Some(WatchEnd::Revoked);
+        if let Some(end) = this.revocation(context.waker()) {
+            this.end = Some(end);
             return Poll::Ready(None);
         }
         // Without this check a client that is always behind would never reach its deadline.

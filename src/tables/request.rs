@@ -3,6 +3,7 @@
 use http::header::{ACCEPT, UPGRADE};
 use http::{HeaderValue, Method, Request, Uri};
 
+use crate::fairness::Peer;
 use crate::protocol::request::{
     Bookmarks, CacheRead, ListOptions, PathForm, Query, ReadPlan, RequestInfo, WatchStart,
     WatchTimeout,
@@ -41,6 +42,8 @@ pub(crate) struct TableWatchRequest {
     /// The client knows everything up to this version.
     pub(crate) after: ResourceVersion,
     pub(crate) timeout: WatchTimeout,
+    /// The client whose share pays for a stream that is started for it.
+    pub(crate) peer: Peer,
 }
 
 /// The resource of a request that may be a watch of Tables; a cheap check that needs no discovery.
@@ -56,6 +59,11 @@ pub(crate) fn candidate<B>(request: &Request<B>, info: &RequestInfo) -> Option<G
 }
 
 impl TableWatchRequest {
+    /// The same request, of this client.
+    pub(crate) fn of_peer(self, peer: Peer) -> Self {
+        Self { peer, ..self }
+    }
+
     /// Reads a request; `None` if it must be forwarded: initial events, bookmarks, unusual parameters, upgrades, invalid requests.
     pub(crate) fn of<B>(
         request: &Request<B>,
@@ -99,6 +107,7 @@ impl TableWatchRequest {
             },
             after,
             timeout: plan.timeout,
+            peer: Peer::UNKNOWN,
         })
     }
 }

@@ -24,7 +24,7 @@ impl Tables {
         recorder: impl FnOnce() -> Arc<dyn WatchRecorder>,
     ) -> Option<Response<TableBody>> {
         let started = Instant::now();
-        let member = self.join(&request.key, request.after)?;
+        let member = self.join(&request.key, request.after, request.peer)?;
         let TableStreamPhase::Open(warnings) = member.stream().settled().await else {
             return None;
         };

@@ -15,6 +15,7 @@ use super::event::{StoredTableEvent, covers};
 use super::request::Key;
 use crate::cache::{Retention, Ring, RingWriter};
 use crate::decode::{Frames, TableLine, WatchLine, scan_table, scan_watch};
+use crate::fairness::Permit;
 use crate::metrics::TableMetrics;
 use crate::resource::{Encoding, FieldTable, ResourceVersion};
 use crate::upstream::backoff::Backoff;
@@ -181,6 +182,8 @@ pub(super) struct TableStreamKeeper {
     pub(super) client: Arc<Client>,
     pub(super) metrics: TableMetrics,
     pub(super) frame_len_max: usize,
+    /// The client that started the stream pays for it while it lasts.
+    pub(super) _permit: Permit,
 }
 
 /// How one upstream watch ended.

@@ -436,7 +436,7 @@ async fn a_watch_holds_its_place_until_it_is_gone() {
         ..crate::config::ServeSettings::embedded("http://a".parse().unwrap()).admission
     };
     let admission = crate::admission::Admission::new(limits, None);
-    let peer = crate::fairness::Peer::UNKNOWN;
+    let peer = Peer::UNKNOWN;
     let body = body.holding(Some(admission.watch(peer).unwrap()));
     assert!(admission.watch(peer).is_err());
     drop(body);

@@ -157,6 +157,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "serve",
             "audit",
             "auth",
+            "fairness",
             "metrics",
             "task",
             "upstream::client",

@@ -2,19 +2,20 @@
 //!
 //! Compressing a chunk takes milliseconds. On a serving thread it would delay all streams of that thread, and if all clients of a
 //! resource waited for the first one with a lock, it would block all serving threads. So tokio's blocking threads compress, half as
-//! many at a time as there are cores. Other requests wait asynchronously, and requests for the same chunk wait for the same work.
-//! If the client that started it disconnects, running work is still finished; work that is still queued is started again by the
-//! next client that waits for it.
+//! many at a time as there are cores. Other requests wait asynchronously; their clients take turns. Requests for the same chunk wait
+//! for the same work once it runs, and it is finished even if the client that started it disconnects.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::encoder::Encoder;
 use crate::blocking::spawn_blocking;
 use crate::cache::{BlockFormat, Chunk, DeflateBlock};
+use crate::fairness::Peer;
+use crate::fairness::queued_permits::{QueuedPermit, QueuedPermits};
 use crate::resource::Object;
 
 /// A block could not be compressed, so the response cannot be completed: an object cannot be read, the compressing thread panicked,
@@ -23,13 +24,16 @@ use crate::resource::Object;
 #[error("a part of the list could not be compressed")]
 pub struct CompressError;
 
-/// Compresses blocks for all clients of a service.
+/// Compresses blocks for all clients of a service. Clones share the work, and the peer that pays for it.
 #[derive(Clone, Debug)]
-pub struct BlockCompressor(Arc<CompressorState>);
+pub struct BlockCompressor {
+    shared: Arc<CompressorState>,
+    peer: Peer,
+}
 
 #[derive(Debug)]
 struct CompressorState {
-    permits: Arc<Semaphore>,
+    permits: QueuedPermits,
     /// The blocks being compressed. The receiver is closed when the work has ended; nothing is ever sent.
     in_progress: Mutex<BlocksInProgress>,
 }
@@ -41,6 +45,8 @@ type BlocksInProgress = HashMap<BlockKey, watch::Receiver<()>, foldhash::fast::R
 
 enum BlockTurn {
     Made(DeflateBlock),
+    /// Nobody compresses it; a permit is needed to begin.
+    Queue,
     Wait(watch::Receiver<()>),
     Make(BlockClaim),
 }
@@ -64,8 +70,13 @@ impl CompressorState {
     }
 
     /// Returns the block, or waits for it, or claims it. Checks under the lock: a block is kept before its claim ends, so it is not
-    /// missed.
-    fn claim_or_wait(self: &Arc<Self>, chunk: &Arc<Chunk>, format: BlockFormat) -> BlockTurn {
+    /// missed. Only who has a permit claims it, so that nobody waits for a block behind another client's queue.
+    fn claim_or_wait(
+        self: &Arc<Self>,
+        chunk: &Arc<Chunk>,
+        format: BlockFormat,
+        has_permit: bool,
+    ) -> BlockTurn {
         let key = (Arc::as_ptr(chunk) as usize, format);
         let mut in_progress = self.in_progress();
         if let Some(block) = chunk.block(format) {
@@ -73,6 +84,9 @@ impl CompressorState {
         }
         if let Some(others) = in_progress.get(&key) {
             return BlockTurn::Wait(others.clone());
+        }
+        if !has_permit {
+            return BlockTurn::Queue;
         }
         let (ended, waiter) = watch::channel(());
         in_progress.insert(key, waiter);
@@ -88,10 +102,23 @@ impl BlockCompressor {
     /// A compressor that works on this many blocks at a time, at least one.
     #[must_use]
     pub fn new(concurrency: usize) -> Self {
-        Self(Arc::new(CompressorState {
-            permits: Arc::new(Semaphore::new(concurrency.max(1))),
+        let shared = CompressorState {
+            permits: QueuedPermits::new(concurrency.max(1), usize::MAX),
             in_progress: Mutex::default(),
-        }))
+        };
+        Self {
+            shared: Arc::new(shared),
+            peer: Peer::UNKNOWN,
+        }
+    }
+
+    /// The same compressor, whose work waits among that of this peer.
+    #[must_use]
+    pub fn for_peer(&self, peer: Peer) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            peer,
+        }
     }
 
     /// The block of a chunk, and whether this call compressed it, because it was not kept yet. `encode` writes objects as list
@@ -108,12 +135,17 @@ impl BlockCompressor {
     where
         E: FnOnce(&[Object], &mut Encoder) -> Result<(), CompressError> + Send + 'static,
     {
-        let claim = loop {
-            match self.0.claim_or_wait(&chunk, format) {
+        let mut permit = None;
+        let (claim, permit) = loop {
+            match self.shared.claim_or_wait(&chunk, format, permit.is_some()) {
                 BlockTurn::Made(block) => return Ok((block, false)),
-                BlockTurn::Make(claim) => break claim,
-                // Nothing is sent, so this returns an error once the claim has ended.
-                BlockTurn::Wait(mut others) => drop(others.changed().await),
+                BlockTurn::Make(claim) => break (claim, permit),
+                BlockTurn::Queue => permit = Some(self.permit().await?),
+                BlockTurn::Wait(mut others) => {
+                    permit = None;
+                    // Nothing is sent, so this returns an error once the claim has ended.
+                    drop(others.changed().await);
+                }
             }
         };
         let make = move || {
@@ -123,7 +155,7 @@ impl BlockCompressor {
             drop(claim);
             Ok(block)
         };
-        Ok((self.run(make).await?, true))
+        Ok((run(make, permit).await?, true))
     }
 
     /// A block for one client, and what `encode` returns.
@@ -140,21 +172,26 @@ impl BlockCompressor {
             let output = encode(&mut encoder)?;
             Ok((encoder.finish(), output))
         };
-        self.run(make).await
+        let permit = self.permit().await?;
+        run(make, Some(permit)).await
     }
 
-    async fn run<M, R>(&self, make: M) -> Result<R, CompressError>
-    where
-        M: FnOnce() -> Result<R, CompressError> + Send + 'static,
-        R: Send + 'static,
-    {
-        let permits = Arc::clone(&self.0.permits);
-        let permit = permits.acquire_owned().await.map_err(|_| CompressError)?;
-        let made = spawn_blocking(move || {
-            let made = make();
-            drop(permit);
-            made
-        });
-        made.await.unwrap_or(Err(CompressError))
+    /// Waits for a permit. The queue is as long as there are lists, each with one block at a time.
+    async fn permit(&self) -> Result<QueuedPermit, CompressError> {
+        let permit = self.shared.permits.acquire(self.peer).await;
+        permit.ok_or(CompressError)
     }
+}
+
+async fn run<M, R>(make: M, permit: Option<QueuedPermit>) -> Result<R, CompressError>
+where
+    M: FnOnce() -> Result<R, CompressError> + Send + 'static,
+    R: Send + 'static,
+{
+    let made = spawn_blocking(move || {
+        let made = make();
+        drop(permit);
+        made
+    });
+    made.await.unwrap_or(Err(CompressError))
 }

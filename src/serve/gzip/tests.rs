@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::cache::{BlockFormat, Chunk, DeflateBlock, MapPosition, ObjectMap};
+use crate::fairness::Peer;
 use crate::resource::{Object, ObjectParts};
 
 #[track_caller]
@@ -293,4 +294,35 @@ async fn a_panic_fails_its_own_client_only() {
     assert_eq!(bad.await, Err(CompressError));
     let good = compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all);
     assert_eq!(good.await.unwrap().0.len, 2);
+}
+
+/// The work of one client, however much there is, delays another client by one block.
+#[tokio::test]
+async fn clients_take_turns() {
+    let peer = |number| Peer::from(std::net::IpAddr::from([10, 0, 0, number]));
+    let compressor = BlockCompressor::new(1);
+    let (go, begun) = (sync_channel::<()>(0), Arc::new(Notify::new()));
+    let started = Arc::clone(&begun);
+    let first = tokio::spawn(compressor.for_peer(peer(1)).once(1, move |_| {
+        started.notify_one();
+        go.1.recv().unwrap();
+        Ok(())
+    }));
+    begun.notified().await;
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut jobs = Vec::new();
+    for number in [1, 1, 1, 2] {
+        let order = Arc::clone(&order);
+        let compressor = compressor.for_peer(peer(number));
+        let mut job = Box::pin(compressor.once(1, move |_| {
+            order.lock().push(number);
+            Ok(())
+        }));
+        assert!(is_pending(job.as_mut()), "it waits");
+        jobs.push(job);
+    }
+    go.0.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    futures::future::join_all(jobs).await;
+    assert!(order.lock()[..2].contains(&2), "{:?}", order.lock());
 }
