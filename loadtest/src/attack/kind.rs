@@ -29,6 +29,14 @@ pub enum Attack {
     Priorities,
     /// Watches of the witness's collection that are never read, while objects of 2 KB are written there 20 times a second.
     Stalled,
+    /// Writes of which one byte comes, from several addresses.
+    HalfBodies,
+    /// Requests of two thousand fields that have to wait.
+    ManyFields,
+    /// HTTP/2 connections without a request, more than the server allows, from several addresses.
+    IdleConnections,
+    /// Lists of a pod by its name in all namespaces, again and again.
+    NameSelectors,
 }
 
 impl Attack {
@@ -49,9 +57,21 @@ impl Attack {
             Self::Connections => AttackSize::of(3_000, 500.0, None),
             Self::Descriptors => AttackSize::of(2_000, 1_000.0, None),
             Self::Stalled => AttackSize::of(3_000, 500.0, Some(20.0)),
+            Self::HalfBodies => AttackSize::of(2_000, 1_000.0, None),
+            Self::ManyFields => AttackSize::of(4, 400.0, None),
+            Self::IdleConnections => AttackSize::of(3_000, 500.0, None),
+            Self::NameSelectors => AttackSize::of(100, 500.0, None),
             Self::Pings | Self::Settings | Self::WindowUpdates | Self::Priorities => {
                 AttackSize::of(4, 1_000_000.0, None)
             }
+        }
+    }
+
+    /// Number of addresses of its clients, from the attacker's on.
+    pub const fn addresses(self) -> usize {
+        match self {
+            Self::HalfBodies | Self::IdleConnections => 8,
+            _ => 1,
         }
     }
 
