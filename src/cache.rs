@@ -85,10 +85,12 @@ pub struct WatchCache {
 }
 
 /// The newest version at which the state was proven to equal upstream's, although no event has reached it.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct ProvenVersion {
     version: ResourceVersion,
-    /// The epoch of the state that was proven.
+    /// The version of the snapshot that was proven: upstream had these objects at `version`, and no others.
+    of: ResourceVersion,
+    /// The epoch of the newest state; a proof of an earlier one is void.
     epoch: Epoch,
 }
 
@@ -139,9 +141,10 @@ impl WatchCache {
         self.snapshot.with(Option::clone)
     }
 
-    /// The newest version that a client may have received, by an event, a list, a bookmark or a proof.
+    /// The newest version that a client may have received: by an event, a list, a bookmark or a proof. What asks whether upstream still has
+    /// the cache's history compares with this version; the newest event may be far behind it.
     #[must_use]
-    pub fn newest_version(&self) -> ResourceVersion {
+    pub fn newest_given(&self) -> ResourceVersion {
         let reached = self.snapshot().map(|snapshot| snapshot.resource_version);
         self.proven().version.max(reached.unwrap_or_default())
     }
@@ -279,17 +282,31 @@ impl WatchCache {
     pub fn prove(&self, snapshot: &Snapshot, version: ResourceVersion) -> bool {
         let mut proven = self.proven();
         let is_current = proven.epoch == snapshot.epoch;
-        if is_current {
-            proven.version = proven.version.max(version);
+        if is_current && version > proven.version {
+            proven.version = version;
+            proven.of = snapshot.resource_version;
         }
         is_current
     }
 
-    /// Starts an epoch, which voids proofs in progress. Returns the newest version that was proven before.
-    fn begin_epoch(&self, epoch: Epoch) -> ResourceVersion {
+    /// Starts an epoch, which voids proofs in progress. Returns what was proven before.
+    fn begin_epoch(&self, epoch: Epoch) -> ProvenVersion {
         let mut proven = self.proven();
         proven.epoch = epoch;
-        proven.version
+        *proven
+    }
+
+    /// The newest proof, if it is of a version above `reached`.
+    fn proof_beyond(&self, reached: ResourceVersion) -> Option<ProvenVersion> {
+        let proven = *self.proven();
+        (proven.version > reached).then_some(proven)
+    }
+
+    /// Records what another process has proven of the state at `of`.
+    fn adopt_proof(&self, version: ResourceVersion, of: ResourceVersion) {
+        let mut proven = self.proven();
+        proven.version = version;
+        proven.of = of;
     }
 
     fn proven(&self) -> MutexGuard<'_, ProvenVersion> {

@@ -14,7 +14,7 @@ pub use chunk::{BlockFormat, Chunk, ChunksMemory, DeflateBlock, LengthForm};
 pub use sorted_builder::SortedBuilder;
 
 use self::chunk::{ChunkCapacity, OBJECT_COUNT_MAX};
-use crate::resource::{KeyRef, Object};
+use crate::resource::{KeyRef, Object, ResourceVersion};
 
 /// Objects by key, in list order (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Debug, Default)]
@@ -110,6 +110,13 @@ impl ObjectMap {
         let chunk = self.chunks.get(self.chunk_of(key)?)?;
         let index = chunk.find(key).ok()?;
         chunk.objects().get(index)
+    }
+
+    /// Whether any object was written after `version`. Each chunk knows its newest version once it was asked.
+    #[must_use]
+    pub fn has_newer(&self, version: ResourceVersion) -> bool {
+        let mut chunks = self.chunks.iter();
+        chunks.any(|chunk| chunk.newest_version() > version)
     }
 
     /// Inserts an object; returns the one that it replaces.

@@ -2,19 +2,21 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::arrival::{Arrival, WriteAge};
 use super::catch_up::{Tombstone, tombstone_retention};
 use super::event::Event;
 use super::objects::ObjectMap;
 use super::ring::{Retention, RingWriter};
-use super::snapshot::{Epoch, Gap, Snapshot};
+use super::snapshot::{Epoch, Gap, Snapshot, floor};
 use super::snapshot_tracker::{SnapshotTracker, WriterToken};
 use super::{DispatchOutcome, Observer, WatchCache};
 use crate::resource::{EventKind, KeyRef, Object, ResourceKind, ResourceVersion};
 
+mod proof;
 mod restore;
 
 pub use restore::{PastEvent, PriorState};
@@ -210,11 +212,11 @@ impl CacheWriter {
         listed: ObjectMap,
         version: ResourceVersion,
         now: Instant,
-    ) -> Result<ApplyOutcome, VersionWentBack> {
+    ) -> Result<(), VersionWentBack> {
         let held = self.state.resource_version;
         let epoch = Epoch(self.state.epoch.0 + 1);
-        let proven = self.cache.begin_epoch(epoch);
-        let current = held.max(proven);
+        let proof = self.cache.begin_epoch(epoch);
+        let current = held.max(proof.version);
         let went_back = VersionWentBack {
             listed: version,
             current,
@@ -228,14 +230,16 @@ impl CacheWriter {
             self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
             self.publish(version, Vec::new());
-            return Ok(ApplyOutcome::default());
+            return Ok(());
         }
         let gap = Gap {
             from: current,
             to: version,
         };
         let changes = difference(&self.state.objects, &listed, gap);
-        if changes.iter().any(|change| contradicts(change, held, gap)) {
+        if changes.iter().any(|change| contradicts(change, held, gap))
+            || self.lists_unproven(&listed, proof)
+        {
             return Err(went_back);
         }
         // The state at the proven version is known, but not what happened before and after it: two gaps.
@@ -246,11 +250,11 @@ impl CacheWriter {
             .filter_map(|change| self.append(change, now))
             .collect();
         let applied = ApplyOutcome {
-            events: events.len(),
+            events: listed.events.len(),
             ..ApplyOutcome::default()
         };
-        self.publish(version, events);
-        Ok(applied)
+        self.publish(listed.version, listed.events);
+        applied
     }
 
     /// [`CacheWriter::publish_changes`], followed by a complete dispatch.
@@ -278,10 +282,14 @@ impl CacheWriter {
         let mut applied = ApplyOutcome::default();
         let mut events = Vec::new();
         let before = self.state.resource_version;
+        let proof = self.cache.proof_beyond(before);
         for change in changes {
             if self.is_known(&change) {
                 applied.ignored += 1;
                 continue;
+            }
+            if let Some(proof) = proof {
+                self.is_contradicted |= self.disproves(&change, proof);
             }
             self.state.resource_version = change.object().resource_version();
             events.extend(self.append(change, now));
@@ -298,6 +306,9 @@ impl CacheWriter {
     /// events.
     pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
         if version > self.state.resource_version {
+            let proof = self.cache.proof_beyond(self.state.resource_version);
+            let passed = proof.filter(|proof| proof.version <= version);
+            self.is_contradicted |= passed.is_some_and(|proof| self.differs_from(proof));
             let was_behind = self.is_behind;
             self.publish(version, Vec::new());
             // If events are waiting to be dispatched, the version is dispatched with the last of them.
@@ -509,11 +520,12 @@ fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
 
 /// Whether a change shows that the list belongs to another history, as after a restored backup: an object was written before `held`
 /// but differs from the cached one, or an object is gone although no version is left for its deletion. A write at `held` itself is no
-/// contradiction, because the watch may have ended in the middle of a transaction's changes.
+/// contradiction, because the watch may have ended in the middle of a transaction's changes. Up to a proven version, which begins the gap,
+/// nothing was written after `held`.
 fn contradicts(change: &Change, held: ResourceVersion, gap: Gap) -> bool {
     let version = change.object().resource_version();
     match change {
-        Change::Put(_) => version < held,
+        Change::Put(_) => version < held || (version > held && version <= gap.from),
         Change::Delete(_) => version > gap.to,
     }
 }

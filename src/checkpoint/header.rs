@@ -38,6 +38,9 @@ pub struct CheckpointHeader {
     pub base_version: u64,
     /// History below this version must not be used.
     pub forgotten: u64,
+    /// The state was proven to be upstream's at this version, which clients may have; 0 if that is not above the last event.
+    #[serde(default)]
+    pub proven: u64,
     /// Clients may hold versions up to this one from an earlier history, which upstream no longer has; 0 if there was none.
     #[serde(default)]
     pub lost: u64,
@@ -73,6 +76,10 @@ impl CheckpointHeader {
             base_version: capture.base_version().0,
             forgotten: capture.snapshot().forgotten.0,
             // A reader refuses more, and with it the whole state.
+            proven: capture
+                .proven()
+                .0
+                .min(newest.saturating_add(LOST_AHEAD_MAX)),
             lost: capture.lost().0.min(newest.saturating_add(LOST_AHEAD_MAX)),
             gaps: gaps.iter().map(|gap| (gap.from.0, gap.to.0)).collect(),
             written_at_ms: now_ms,

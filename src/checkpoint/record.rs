@@ -7,6 +7,7 @@ const OBJECT: u8 = 2;
 const BASE_END: u8 = 3;
 const EVENT: u8 = 4;
 const VERSION: u8 = 5;
+const PROVEN: u8 = 6;
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(super) enum Record<'a> {
     },
     /// The resource has reached this version, with all records before this one.
     Version(ResourceVersion),
+    /// With all records before this one the state was proven to be upstream's at this version, which clients may have.
+    Proven(ResourceVersion),
 }
 
 impl<'a> Record<'a> {
@@ -55,6 +58,10 @@ impl<'a> Record<'a> {
                 out.push(VERSION);
                 out.extend_from_slice(&version.0.to_le_bytes());
             }
+            Self::Proven(version) => {
+                out.push(PROVEN);
+                out.extend_from_slice(&version.0.to_le_bytes());
+            }
         }
     }
 
@@ -74,6 +81,7 @@ impl<'a> Record<'a> {
                 }
             }
             VERSION => Self::Version(ResourceVersion(take_number(bytes)?)),
+            PROVEN => Self::Proven(ResourceVersion(take_number(bytes)?)),
             _ => return None,
         })
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::block::BlockWriter;
 use super::capture::Capture;
-use super::header::CheckpointHeader;
+use super::header::{CheckpointHeader, LOST_AHEAD_MAX};
 use super::record::Record;
 use super::seal::{SALT_LEN, StateKey};
 use crate::cache::Event;
@@ -71,6 +71,7 @@ impl WriteClock {
 pub struct CheckpointWriter<W> {
     blocks: BlockWriter<W>,
     version: ResourceVersion,
+    proven: ResourceVersion,
     base_len: u64,
 }
 
@@ -116,13 +117,15 @@ impl<W: Write> CheckpointWriter<W> {
             base_len: 0,
             blocks,
             version: capture.base_version(),
+            proven: capture.proven(),
         };
         writer.end_at(capture.snapshot().resource_version)?;
         writer.base_len = writer.blocks.len();
         Ok(writer)
     }
 
-    /// Appends the events that follow, in the same epoch, and the version that the resource has reached with them.
+    /// Appends the events that follow, in the same epoch, the version that the resource has reached with them, and the newest version that
+    /// clients may have.
     ///
     /// # Errors
     /// See [`CheckpointWriter::create`].
@@ -130,6 +133,7 @@ impl<W: Write> CheckpointWriter<W> {
         &mut self,
         events: &[Arc<Event>],
         version: ResourceVersion,
+        given: ResourceVersion,
         clock: WriteClock,
     ) -> io::Result<()> {
         for (index, event) in events.iter().enumerate() {
@@ -141,7 +145,13 @@ impl<W: Write> CheckpointWriter<W> {
                 self.end_at(reached)?;
             }
         }
-        if !events.is_empty() || version > self.version {
+        let is_proven = given > version.max(self.proven);
+        if is_proven {
+            let max = version.0.saturating_add(LOST_AHEAD_MAX);
+            self.proven = ResourceVersion(given.0.min(max));
+            Record::Proven(self.proven).write(self.blocks.records());
+        }
+        if is_proven || !events.is_empty() || version > self.version {
             self.end_at(version)?;
         }
         Ok(())

@@ -8,6 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -22,7 +24,7 @@ use crate::checkpoint::{
 };
 use crate::config::ResourcePattern;
 use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
-use crate::resource::{CacheKey, Gvr, ResourceKind};
+use crate::resource::{CacheKey, Gvr};
 use crate::view::{Marker, ServedResource};
 
 /// A file is written anew once its journal is longer than its base and longer than this.
@@ -69,6 +71,7 @@ impl Checkpoints {
             interval,
             excluded,
             rewrites: Arc::new(Semaphore::new(REWRITES_MAX)),
+            queues: Mutex::default(),
             followers: watch::Sender::new(0),
         }
     }
@@ -173,14 +176,14 @@ impl Checkpoint {
             return Ok(None);
         };
         let reader = CheckpointReader::open(file, len, self.directory.key())?;
-        let restored = read_state(reader, kind, cluster)?;
+        let restored = read_state(reader, wanted)?;
         if let JournalEnd::Cut(reason) = &restored.end {
             info!(resource = %self.key, reason, "the end of the checkpoint is missing; continuing from what precedes it");
         }
         Ok(Some(restored))
     }
 
-    /// Removes the file, because its history is no longer upstream's or nobody uses the resource.
+    /// Removes the file, because its history is no longer upstream's or nobody uses the resource. What follows a cache now writes no more.
     pub(super) fn remove(&self) {
         let this = self.clone();
         spawn_blocking(move || match this.directory.remove(&this.key) {
@@ -274,9 +277,9 @@ impl Checkpoint {
             }
             let len = i64::try_from(file.len()).unwrap_or(i64::MAX);
             this.metrics.bytes.set(len);
-            Ok(Some(file))
+            Ok(file)
         });
-        written.await.map_err(io::Error::other)?
+        written.await.map_err(io::Error::other)?.transpose()
     }
 
     /// Writes a new file and replaces the old one with it. If it does not fit, neither is there afterwards.
@@ -295,7 +298,8 @@ impl Checkpoint {
         let version = capture.snapshot().resource_version;
         let bookmark = served.hub.bookmark().frame(version, Marker::None);
         let kind = served.cache.kind();
-        let header = CheckpointHeader::new(kind, cluster, &capture, (&bookmark, clock.unix_ms));
+        let header =
+            CheckpointHeader::new(kind, cluster.clone(), &capture, (&bookmark, clock.unix_ms));
         let out = self.directory.write_aside(&self.key)?;
         let key = self.directory.key();
         let mut writer = CheckpointWriter::create(out, key, &header, &capture, clock)?;
@@ -312,7 +316,7 @@ impl Checkpoint {
     }
 }
 
-/// What is written of a cache: with its history if that fits into `room` bytes; `None` if not even the objects do.
+/// What is written of a cache: with as much of its history as fits into `room` bytes; `None` if not even the objects do.
 fn fitting_capture(cache: &WatchCache, room: u64) -> Option<Capture> {
     let shares = [HistoryShare::All, HistoryShare::None];
     let mut captures = shares.iter().filter_map(|share| Capture::of(cache, *share));
@@ -376,8 +380,8 @@ impl CheckpointFile {
         let Ok(events) = events_between(cache, self.next, snapshot.sequence) else {
             return Ok(None);
         };
-        self.writer
-            .append(&events, snapshot.resource_version, clock())?;
+        let (version, given) = (snapshot.resource_version, cache.newest_given());
+        self.writer.append(&events, version, given, clock())?;
         self.next = snapshot.sequence;
         Ok(Some(self))
     }

@@ -1,11 +1,13 @@
 //! Checks whether upstream still has the history that a cache was filled from.
 //!
 //! After etcd is restored from a backup the watch continues as if nothing had happened, and the cache holds objects that no longer exist.
-//! The check notices it by versions that are lower than before, by another cluster uid, and by samples of upstream's objects (decision 19).
+//! The check notices it by versions that are lower than one that clients have, by another cluster uid, and by samples of upstream's objects
+//! (decision 19). A check that could not be made is made again soon.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::cache::Snapshot;
@@ -13,6 +15,7 @@ use crate::metrics::Contradiction;
 use crate::resource::{Gvr, Object, ObjectKey, ResourceVersion, random};
 use crate::serve::wait_until_fresh;
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
+use crate::upstream::reflector::Failure;
 use crate::view::ServedResource;
 
 /// The mean time between checks while the watch is not reconnected.
@@ -25,6 +28,9 @@ const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
 const SAMPLE_LEN: u32 = 20;
 /// How many objects are searched for the newest one.
 const NEWEST_AMONG: usize = 50_000;
+/// The first pause before a check that could not be made is made again. It doubles each time, at most this often.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const RETRIES_DOUBLED_MAX: u32 = 6;
 /// How long to wait until the watch passes a version. On a quiet resource the next bookmark does, which comes within a minute.
 const STREAM_WAIT: Duration = Duration::from_secs(90);
 /// The period doubles with each contradiction, at most this many times: otherwise an upstream whose versions carry no meaning would be
@@ -34,7 +40,7 @@ const DOUBLED_MAX: u32 = 6;
 /// Why a check runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckReason {
-    /// The watch was opened again.
+    /// The watch was opened again, or upstream seems to be behind a version that clients have.
     Reconnected,
     /// The period has passed.
     Periodic,
@@ -69,12 +75,16 @@ struct ConsistencyFinding {
     key: Option<ObjectKey>,
 }
 
-/// What a check has found out, unless something kept it from an answer.
+/// What a check has found out.
 #[derive(Debug)]
 enum ConsistencyOutcome {
     /// Nothing contradicts the cache.
     Consistent,
     Contradicted(ConsistencyFinding),
+    /// Upstream could not be read.
+    Unread,
+    /// The cache did not reach the version of a list without the object.
+    Unreached,
 }
 
 impl ConsistencyOutcome {
@@ -83,20 +93,81 @@ impl ConsistencyOutcome {
     }
 }
 
-/// Checks a cache against upstream each time `connections` grows and periodically, and returns when upstream contradicts the cache.
+/// What has a cache checked before the period is over.
+#[derive(Debug)]
+pub(super) struct CheckTriggers {
+    /// How often the watch was opened. The first connection fills the cache, and needs no check.
+    pub(super) connections: watch::Receiver<u64>,
+    /// Upstream seems to be behind a version that clients have.
+    pub(super) doubt: Arc<Notify>,
+}
+
+/// When the next check is due.
+struct CheckSchedule {
+    triggers: CheckTriggers,
+    /// Connections that were checked.
+    seen: u64,
+    period: Duration,
+    /// The reason of a check that could not be made, and how often it was tried.
+    unmade: Option<(CheckReason, u32)>,
+}
+
+impl CheckSchedule {
+    /// Waits until a check is due.
+    async fn next(&mut self) -> CheckReason {
+        let (wait, unmade) = match self.unmade {
+            Some((reason, tries)) => (RETRY_PAUSE * (1 << tries.min(RETRIES_DOUBLED_MAX)), reason),
+            None => (
+                self.period * 3 / 4 + jitter(self.period / 2),
+                CheckReason::Periodic,
+            ),
+        };
+        let (seen, connections) = (self.seen, &mut self.triggers.connections);
+        let reconnected = async {
+            let count = connections.wait_for(|count| *count > seen).await;
+            count.map(|count| *count).ok()
+        };
+        let reason = tokio::select! {
+            count = reconnected => match count {
+                Some(count) => {
+                    self.seen = count;
+                    CheckReason::Reconnected
+                }
+                // The driver has dropped its recorder: it has ended, and so does the check.
+                None => std::future::pending().await,
+            },
+            () = self.triggers.doubt.notified() => CheckReason::Reconnected,
+            () = sleep(wait.min(self.period)) => return unmade,
+        };
+        self.unmade = None;
+        sleep(jitter(SPREAD)).await;
+        reason
+    }
+
+    fn note_unmade(&mut self, reason: CheckReason) {
+        let tries = self.unmade.map_or(0, |(_, tries)| tries + 1);
+        self.unmade = Some((reason, tries));
+    }
+}
+
+/// Checks a cache against upstream each time it is triggered and periodically, and returns when upstream contradicts the cache.
 /// `before` is the number of contradictions of this resource so far.
 pub(super) async fn contradiction<F: Fetch>(
     fetch: &F,
     served: &ServedResource,
-    mut connections: watch::Receiver<u64>,
+    triggers: CheckTriggers,
     before: u64,
 ) -> Contradiction {
-    // The first connection fills the cache.
-    let mut seen = 1;
+    let doublings = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
+    let mut schedule = CheckSchedule {
+        triggers,
+        seen: 1,
+        period: PERIOD * (1 << doublings),
+        unmade: None,
+    };
     let mut cluster = None;
     // An object whose contradiction was neither confirmed nor cleared, because the repeated check failed or was interrupted.
     let mut doubted: Option<ObjectKey> = None;
-    let doublings = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
     loop {
         let wait = (PERIOD * 3 / 4 + jitter(PERIOD / 2)) * (1 << doublings);
         let reconnected = connections.wait_for(|count| *count > seen);
@@ -106,39 +177,32 @@ pub(super) async fn contradiction<F: Fetch>(
                 seen = count;
                 CheckReason::Reconnected
             }
-            // The driver has dropped its recorder: it has ended, and so does the check.
-            Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => CheckReason::Periodic,
-        };
-        if reason == CheckReason::Reconnected {
-            sleep(jitter(SPREAD)).await;
-        }
-        if (reason == CheckReason::Reconnected || cluster.is_none())
-            && let Ok(uid) = cluster_uid(fetch).await
-            && cluster.get_or_insert_with(|| uid.clone()) != &uid
-        {
-            return Contradiction::Cluster;
         }
         let choice = doubted
             .clone()
             .map_or_else(|| ObjectChoice::of(reason), ObjectChoice::Key);
-        let finding = match check(fetch, served, &choice, &mut connections).await {
-            Some(ConsistencyOutcome::Contradicted(finding)) => finding,
-            Some(ConsistencyOutcome::Consistent) => {
-                doubted = None;
-                continue;
+        let connections = &mut schedule.triggers.connections;
+        match check(fetch, served, &choice, connections).await {
+            ConsistencyOutcome::Contradicted(finding) => {
+                // One of several API servers may lag behind the others.
+                sleep(CONFIRMED_AFTER).await;
+                // Check the same object again: a random one of many would hardly be missing, too.
+                doubted = finding.key.or(doubted);
+                let same = doubted.clone().map_or(choice, ObjectChoice::Key);
+                match check(fetch, served, &same, connections).await {
+                    ConsistencyOutcome::Contradicted(finding) => return finding.contradiction,
+                    ConsistencyOutcome::Consistent => doubted = None,
+                    ConsistencyOutcome::Unread => is_unread = true,
+                    ConsistencyOutcome::Unreached => {}
+                }
             }
-            None => continue,
-        };
-        // One of several API servers may lag behind the others.
-        sleep(CONFIRMED_AFTER).await;
-        // Check the same object again: a random one of many would hardly be missing, too.
-        doubted = finding.key.or(doubted);
-        let same = doubted.clone().map_or(choice, ObjectChoice::Key);
-        match check(fetch, served, &same, &mut connections).await {
-            Some(ConsistencyOutcome::Contradicted(finding)) => return finding.contradiction,
-            Some(ConsistencyOutcome::Consistent) => doubted = None,
-            None => {}
+            ConsistencyOutcome::Consistent => doubted = None,
+            ConsistencyOutcome::Unread => is_unread = true,
+            ConsistencyOutcome::Unreached => {}
+        }
+        match is_unread {
+            true => schedule.note_unmade(reason),
+            false => schedule.unmade = None,
         }
     }
 }
@@ -147,11 +211,13 @@ pub(super) async fn contradiction<F: Fetch>(
 pub(super) async fn contradicts_upstream<F: Fetch>(
     fetch: &F,
     served: &ServedResource,
-) -> Option<Contradiction> {
-    let snapshot = served.cache.snapshot()?;
+) -> Result<Option<Contradiction>, Failure> {
+    let Some(held) = HeldState::of(served) else {
+        return Ok(None);
+    };
     let collection = Collection::all(&served.cache.kind().gvr);
-    let page = sample(fetch, &collection, SAMPLE_LEN).await.ok()?;
-    differs(&page, &snapshot)
+    let page = sample(fetch, &collection, SAMPLE_LEN).await?;
+    Ok(held.contradicted_by(&page))
 }
 
 fn jitter(most: Duration) -> Duration {
@@ -174,82 +240,105 @@ async fn reaches(
     }
 }
 
-/// Compares versions and a few objects. `None` if something cannot be read, or if the cache does not reach the version of a list
-/// without the object.
+/// Compares versions and a few objects.
 async fn check<F: Fetch>(
     fetch: &F,
     served: &ServedResource,
     choice: &ObjectChoice,
     connections: &mut watch::Receiver<u64>,
-) -> Option<ConsistencyOutcome> {
-    let before = served.cache.snapshot()?;
+) -> ConsistencyOutcome {
+    let Some(held) = HeldState::of(served) else {
+        return ConsistencyOutcome::Consistent;
+    };
+    let before = &held.snapshot;
     let gvr = &served.cache.kind().gvr;
-    let page = sample(fetch, &Collection::all(gvr), SAMPLE_LEN)
-        .await
-        .ok()?;
-    if let Some(contradiction) = differs(&page, &before) {
-        return Some(ConsistencyOutcome::contradicted(contradiction, None));
+    let Ok(page) = sample(fetch, &Collection::all(gvr), SAMPLE_LEN).await else {
+        return ConsistencyOutcome::Unread;
+    };
+    if let Some(contradiction) = held.contradicted_by(&page) {
+        return ConsistencyOutcome::contradicted(contradiction, None);
     }
     let (all, cached, key) = if page.is_complete {
         let missing = before.objects.iter().find(|object| lacks(&page, object));
         let Some(missing) = missing else {
-            return Some(ConsistencyOutcome::Consistent);
+            return ConsistencyOutcome::Consistent;
         };
         (page, missing, None)
     } else {
-        let Some(object) = chosen(&before, choice) else {
-            return Some(ConsistencyOutcome::Consistent);
+        let Some(object) = chosen(before, choice) else {
+            return ConsistencyOutcome::Consistent;
         };
         let key = Some(ObjectKey::from(object.key()));
-        let single = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
-        if let Some(contradiction) = differs(&single, &before) {
-            return Some(ConsistencyOutcome::contradicted(contradiction, key));
+        let Ok(single) = sample(fetch, &named(gvr, object), SAMPLE_LEN).await else {
+            return ConsistencyOutcome::Unread;
+        };
+        if let Some(contradiction) = held.contradicted_by(&single) {
+            return ConsistencyOutcome::contradicted(contradiction, key);
         }
         (single, object, key)
     };
     if !all.is_complete || !lacks(&all, cached) {
-        return Some(ConsistencyOutcome::Consistent);
+        return ConsistencyOutcome::Consistent;
     }
     // The watch delivers a deletion before it passes the version of a list without the object.
     if !reaches(served, all.version, connections).await {
-        return None;
+        return ConsistencyOutcome::Unreached;
     }
-    let after = served.cache.snapshot()?;
-    let still = after.objects.object_at(cached.key());
+    let after = served
+        .cache
+        .snapshot()
+        .filter(|after| after.epoch == before.epoch);
+    let still = after
+        .as_ref()
+        .and_then(|after| after.objects.object_at(cached.key()));
     let is_same = still.is_some_and(|still| {
         still.uid() == cached.uid() && still.resource_version() == cached.resource_version()
     });
-    if after.epoch == before.epoch && is_same {
-        Some(ConsistencyOutcome::contradicted(
-            Contradiction::Missing,
-            key,
-        ))
-    } else {
-        Some(ConsistencyOutcome::Consistent)
+    match is_same {
+        true => ConsistencyOutcome::contradicted(Contradiction::Missing, key),
+        false => ConsistencyOutcome::Consistent,
     }
 }
 
-/// How a sample contradicts a snapshot that was taken before the sample was requested. A consistent list is never older than data that the
-/// API server has sent before, unless the history is another one.
-fn differs(sample: &Sample, snapshot: &Snapshot) -> Option<Contradiction> {
-    if sample.version < snapshot.resource_version {
-        Some(Contradiction::Older)
-    } else {
-        lists_another_state(sample, snapshot).then_some(Contradiction::Listed)
-    }
+/// What a cache held, and the newest version that clients had, before upstream was asked.
+struct HeldState {
+    snapshot: Arc<Snapshot>,
+    /// The snapshot is upstream's state at this version, except for what came and went.
+    given: ResourceVersion,
 }
 
-/// Whether upstream lists an object that the snapshot must hold in the same state: its last write is not newer than the snapshot.
-fn lists_another_state(sample: &Sample, snapshot: &Snapshot) -> bool {
-    let known = snapshot.resource_version;
-    let differs = |entry: &SampleEntry| {
-        let cached = snapshot.objects.object(entry.key.as_str());
-        let is_same = cached.is_some_and(|object| {
-            object.resource_version() == entry.version && object.uid() == entry.uid
-        });
-        entry.version <= known && !is_same
-    };
-    sample.entries.iter().any(differs)
+impl HeldState {
+    fn of(served: &ServedResource) -> Option<Self> {
+        // The snapshot last: it has everything up to the version then.
+        let given = served.cache.newest_given();
+        let snapshot = served.cache.snapshot()?;
+        Some(Self {
+            given: given.max(snapshot.resource_version),
+            snapshot,
+        })
+    }
+
+    /// How a sample that was read afterwards contradicts the state. A consistent list is never older than what an API server has said before,
+    /// unless the history is another one.
+    fn contradicted_by(&self, sample: &Sample) -> Option<Contradiction> {
+        if sample.version < self.given {
+            Some(Contradiction::Older)
+        } else {
+            self.lacks_listed(sample).then_some(Contradiction::Listed)
+        }
+    }
+
+    /// Whether upstream lists an object that the snapshot must hold in the same state: its last write is not newer.
+    fn lacks_listed(&self, sample: &Sample) -> bool {
+        let differs = |entry: &SampleEntry| {
+            let cached = self.snapshot.objects.object(entry.key.as_str());
+            let is_same = cached.is_some_and(|object| {
+                object.resource_version() == entry.version && object.uid() == entry.uid
+            });
+            entry.version <= self.given && !is_same
+        };
+        sample.entries.iter().any(differs)
+    }
 }
 
 fn lacks(sample: &Sample, object: &Object) -> bool {

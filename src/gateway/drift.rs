@@ -125,6 +125,10 @@ pub(super) async fn drift<F: Fetch>(
                 warn!(%resource, reason = contradiction.as_str(), key, "the cache differs from upstream");
                 return contradiction;
             }
+            PageOutcome::Different(PageFault::Older) => {
+                warn!(%resource, "upstream is behind a version that clients have");
+                return Contradiction::Older;
+            }
             PageOutcome::Different(PageFault::Count) => {
                 warn!(%resource, "upstream counts other objects than the cache holds: all are compared");
                 sweep.trust = CountTrust::Doubted;
@@ -176,6 +180,7 @@ impl<F: Fetch> Sweep<'_, F> {
 
     async fn compare(&self) -> PageOutcome {
         let cache = &self.served.cache;
+        let given = cache.newest_given();
         let Some(epoch) = cache.snapshot().map(|snapshot| snapshot.epoch) else {
             return PageOutcome::Unknown;
         };
@@ -188,6 +193,9 @@ impl<F: Fetch> Sweep<'_, F> {
             Ok(page) => page,
             Err(failure) => return unread(&failure),
         };
+        if page.version < given {
+            return PageOutcome::Different(PageFault::Older);
+        }
         let Some(state) = state_at(page.version, self.served).await else {
             return PageOutcome::Unknown;
         };

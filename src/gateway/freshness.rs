@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -42,9 +42,23 @@ const COMPARED_INLINE_MAX: usize = 1_000;
 pub(super) struct ResourceFreshness {
     inquiry: Mutex<Option<Arc<Inquiry>>>,
     upstream: UpstreamVersion,
+    /// Notified when upstream is behind a version that clients have: the cache is to be checked now.
+    doubt: Arc<Notify>,
 }
 
 impl ResourceFreshness {
+    pub(super) fn new(doubt: Arc<Notify>) -> Self {
+        Self {
+            doubt,
+            ..Self::default()
+        }
+    }
+
+    /// Has the cache checked, because upstream seems to have lost its history.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
     /// The proof for a read that starts now. Joins a question to upstream that starts after this call. At most one question is in progress;
     /// all reads that arrive during it share the next one. A question continues when its readers go away.
     pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
@@ -72,7 +86,7 @@ impl ResourceFreshness {
     fn inquiry(&self, cache: &Arc<WatchCache>) -> Arc<Inquiry> {
         let mut inquiry = self.inquiry.lock();
         let current = inquiry.take().filter(|current| current.is_about(cache));
-        let current = current.unwrap_or_else(|| Arc::new(Inquiry::new(cache)));
+        let current = current.unwrap_or_else(|| Arc::new(Inquiry::new(cache, &self.doubt)));
         Arc::clone(inquiry.insert(current))
     }
 }
@@ -82,6 +96,7 @@ impl ResourceFreshness {
 struct Inquiry {
     cache: Weak<WatchCache>,
     state: Mutex<InquiryState>,
+    doubt: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -104,10 +119,11 @@ struct Proof {
 }
 
 impl Inquiry {
-    fn new(cache: &Arc<WatchCache>) -> Self {
+    fn new(cache: &Arc<WatchCache>, doubt: &Arc<Notify>) -> Self {
         Self {
             cache: Arc::downgrade(cache),
             state: Mutex::default(),
+            doubt: Arc::clone(doubt),
         }
     }
 
@@ -160,12 +176,13 @@ impl Inquiry {
 
     async fn ask_upstream<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
         let until = Instant::now() + ANSWER_WAIT;
-        let before = served.hub.reached().version;
+        let given = served.cache.newest_given();
         let Ok(version) = newest_version(fetch, &served.cache.kind().gvr).await else {
             return Latest::Unknown;
         };
         // Upstream's history is not the cache's, as after a restored backup. Until the cache is replaced, reads are forwarded.
-        if version < before {
+        if version < given {
+            self.doubt.notify_one();
             return Latest::Unknown;
         }
         if wait_until_fresh(served, version, STREAM_WAIT).await {
@@ -181,7 +198,7 @@ impl Inquiry {
         if wait_until_fresh(served, version, delay).await {
             return Latest::At(version);
         }
-        self.compare(fetch, served).await
+        self.compare(fetch, served, version).await
     }
 
     /// The last proof, if nothing was written in the cluster since.
@@ -195,7 +212,13 @@ impl Inquiry {
         holds.then_some(Latest::Proven(snapshot, proof.version))
     }
 
-    async fn compare<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
+    /// Compares all objects with those of upstream, which has reached `version`.
+    async fn compare<F: Fetch>(
+        &self,
+        fetch: &F,
+        served: &ServedResource,
+        version: ResourceVersion,
+    ) -> Latest {
         let Some(snapshot) = served.cache.snapshot() else {
             return Latest::Unknown;
         };
@@ -205,6 +228,10 @@ impl Inquiry {
         let Ok(census) = census(fetch, &served.cache.kind().gvr).await else {
             return Latest::Unknown;
         };
+        if census.version < version {
+            self.doubt.notify_one();
+            return Latest::Unknown;
+        }
         let census = Arc::new(census);
         loop {
             let Some(snapshot) = served.cache.snapshot() else {

@@ -2,6 +2,7 @@
 //! use about once a second (decision 50).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -218,6 +219,7 @@ impl PressureMachine {
 
     /// Cuts histories while memory in use asks for it. Only without any pressure they grow again: they would soon be cut again otherwise.
     fn bound_history(&mut self, reading: MemoryReading) {
+        self.bound_age(reading);
         if self.level.0 == 0 {
             self.history = HistoryBound::WHOLE;
             return;
@@ -292,11 +294,10 @@ impl PressureMachine {
     }
 
     fn is_well_below(&self, step: PressureStep, reading: MemoryReading) -> bool {
-        let is_below = |len, step: PressureStep| len < self.share(step.percent() - MARGIN_PERCENT);
         match step {
-            // What is resident decided. But much of it may be free and never be returned: then new watches need not be refused.
+            // What is resident decided. But much of it may be free and never be returned.
             PressureStep::Eviction => {
-                is_below(reading.resident, step)
+                reading.resident < self.share(step.percent() - MARGIN_PERCENT)
                     || (reading.resident <= self.max
                         && is_below(reading.used(), PressureStep::Admission))
             }

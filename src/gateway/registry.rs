@@ -284,12 +284,12 @@ impl Registry {
     fn close_slot(&self, key: &CacheKey, end: fn(&Hub)) {
         let slot = {
             let mut state = self.state();
-            // Under the lock, so that a new slot of the same key creates its series after this.
+            // Under the lock: a new slot of the same key creates its series and writes its checkpoint after this.
             self.metrics.forget(key.into());
             state.slots.remove(key)
         };
         if let Some(slot) = slot {
-            slot.discard(end);
+            slot.close(end);
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -97,6 +97,7 @@ impl Slot {
             eviction: watch::Sender::new(()),
             loss: Arc::default(),
             cache_len: CacheLen::default(),
+            doubt: Arc::new(Notify::new()),
             ending: watch::Sender::new(false),
         };
         let checkpoint = parts.checkpoint.clone();
@@ -109,12 +110,13 @@ impl Slot {
             eviction,
             loss,
             cache_len,
+            doubt,
             ending,
         } = cells;
         let now = Instant::now();
         Self {
             slot_state,
-            freshness: ResourceFreshness::default(),
+            freshness: ResourceFreshness::new(doubt),
             unreached: UnreachedVersions::default(),
             streams,
             recorder,
@@ -144,7 +146,11 @@ impl Slot {
         if !self.may_have_cache() && !self.loss.is_recent() {
             return VersionReach::Reached;
         }
+        let given = self.served().map(|served| served.cache.newest_given());
         let newest = self.freshness.upstream_version(fetch, gvr).await;
+        if newest.is_some_and(|newest| given.is_some_and(|given| newest < given)) {
+            self.freshness.doubt();
+        }
         newest.map_or(VersionReach::Unknown, |newest| {
             self.unreached.reach(newest, version, self.loss.is_recent())
         })
@@ -361,14 +367,14 @@ impl Slot {
         self.slot_state.schedule_end(schedule);
     }
 
-    /// The same, because the process ends: its checkpoint is written a last time, so that the next process continues from it.
+    /// [`Slot::close`], because the process ends: its checkpoint is written a last time, so that the next process continues from it.
     pub(super) fn end(&self) {
         self.ending.send_replace(true);
         self.close(Hub::close);
     }
 
-    /// If the cache becomes ready at this moment, it is not served.
-    fn close(&self, end: fn(&Hub)) {
+    /// Ends its watches in this way, and its task. If the cache becomes ready at this moment, it is not served.
+    pub(super) fn close(&self, end: fn(&Hub)) {
         self.slot_state.close(end);
         self.task.abort();
     }

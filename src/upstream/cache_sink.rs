@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 
 use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
-use crate::cache::{ApplyOutcome, CacheWriter, Change, PriorState, WriteAge};
+use crate::cache::{ApplyOutcome, CacheWriter, Change, ObjectMap, PriorState, WriteAge};
 use crate::resource::{EventKind, Object, ResourceVersion};
 use age_sampler::AgeSampler;
 use initial_buffer::InitialBuffer;
@@ -114,7 +114,7 @@ impl CacheSink {
     /// Approximate bytes that the cache holds: objects, history and tombstones.
     #[must_use]
     pub fn cache_len(&self) -> usize {
-        let (_, history_len, _) = self.writer.history_size();
+        let (_, history_len) = self.writer.history_size();
         let (_, tombstones_len) = self.writer.tombstones_size();
         self.writer.objects_len() + history_len + tombstones_len
     }
@@ -127,6 +127,12 @@ impl CacheSink {
             tombstones: self.writer.tombstones_size().1,
             initial: self.initial.memory_len(),
         }
+    }
+
+    /// See [`CacheWriter::is_contradicted`].
+    #[must_use]
+    pub const fn is_contradicted(&self) -> bool {
+        self.writer.is_contradicted()
     }
 
     /// See [`CacheWriter::cut_history`].
@@ -252,7 +258,7 @@ impl Sink for CacheSink {
         self.hold_until
     }
 
-    /// Dispatches what is left, a slice at a time. Other tasks run between the slices.
+    /// Publishes and dispatches what is left, and frees what a list leaves, a slice at a time. Other tasks run between the slices.
     async fn ready(&mut self) {
         while self.writer.is_behind() {
             tokio::task::yield_now().await;

@@ -184,6 +184,7 @@ fn deletions_of_a_restored_history_are_known_since_its_base() {
         base: ObjectMap::from_objects(base.into()),
         base_version: ResourceVersion(30),
         forgotten: ResourceVersion(0),
+        proven: ResourceVersion(0),
         lost: ResourceVersion(0),
         gaps: Vec::new(),
         events: vec![past("a/x", 31), past("a/y", 35)],

@@ -172,7 +172,7 @@ fn a_cache_that_has_ended_is_counted_with_its_history_as_long_as_it_is_read() {
     written.change(0..OBJECTS);
     (0..10).for_each(|number| written.delete(number));
     let objects = written.newest().objects.memory().total();
-    let (_, history, _) = written.writer.history_size();
+    let (_, history) = written.writer.history_size();
     let (_, deletions) = written.writer.tombstones_size();
     assert!(history > 0 && deletions > 0);
     // As a watch does.

@@ -567,7 +567,7 @@ proptest! {
         }
         let cache = writer.cache();
         let snapshot = cache.snapshot().unwrap();
-        let floor = crate::cache::floor(&snapshot, cache.history());
+        let floor = floor(&snapshot, cache.history());
         // From new to old, so that kept states serve as the base for older ones.
         for (version, expected) in past.into_iter().rev() {
             let rewound = cache.rewind(ResourceVersion(version));
@@ -582,5 +582,87 @@ proptest! {
                 prop_assert_eq!(rewound, expected);
             }
         }
+    }
+}
+
+/// A state of `x`, listed at 20, that was proven to be upstream's at 42 for a client that watches from there.
+fn proven_at_42() -> CacheWriter {
+    let mut writer = writer(100);
+    let listed = vec![object("x", "1", 20)];
+    let now = Instant::now();
+    writer.replace(listed, ResourceVersion(20), now).unwrap();
+    let snapshot = writer.cache().snapshot().unwrap();
+    assert!(writer.cache().prove(&snapshot, ResourceVersion(42)));
+    writer
+}
+
+#[test]
+fn an_event_that_a_proof_excludes_shows_that_upstream_has_another_history() {
+    let (put, delete) = (Change::Put, Change::Delete);
+    let y = |version| object("y", "2", version);
+    let x = |version| object("x", "1", version);
+    let cases = [
+        (vec![put(x(30))], 0, true),
+        (vec![put(x(42))], 0, true),
+        (vec![put(x(43))], 0, false),
+        (vec![delete(x(30))], 0, true),
+        (vec![put(y(30))], 0, false),
+        (vec![put(y(30))], 41, false),
+        (vec![put(y(30))], 42, true),
+        (vec![put(y(30)), put(x(50))], 0, true),
+        (vec![put(y(42))], 0, true),
+        (vec![put(y(43))], 50, false),
+        // It came and went before the proof.
+        (
+            vec![put(y(30)), put(y(31)), delete(y(35)), put(x(50))],
+            0,
+            false,
+        ),
+    ];
+    for (index, (changes, bookmark, expected)) in cases.into_iter().enumerate() {
+        let mut writer = proven_at_42();
+        let now = Instant::now();
+        for change in changes {
+            writer.apply([change], now);
+        }
+        writer.progress(ResourceVersion(bookmark), now);
+        assert_eq!(writer.is_contradicted(), expected, "{index}");
+    }
+}
+
+#[test]
+fn a_list_that_a_proof_excludes_shows_that_upstream_has_another_history() {
+    let now = Instant::now();
+    for (listed, is_other) in [(30, true), (42, true), (43, false), (20, false)] {
+        let mut writer = proven_at_42();
+        let listed = vec![object("x", "1", listed)];
+        let replaced = writer.replace(listed, ResourceVersion(50), now);
+        assert_eq!(replaced.is_err(), is_other);
+    }
+    // An object that came after the proof was taken, and that the proof does not have.
+    let mut writer = proven_at_42();
+    writer.apply([Change::Put(object("y", "2", 30))], now);
+    let listed = vec![object("x", "1", 20), object("y", "2", 30)];
+    assert!(writer.replace(listed, ResourceVersion(50), now).is_err());
+}
+
+/// Otherwise they would push out those that still matter, and with them history that clients could resume from.
+#[test]
+fn gaps_below_the_floor_are_forgotten_first() {
+    let mut writer = writer(4);
+    let now = Instant::now();
+    writer.replace(vec![], ResourceVersion(10), now).unwrap();
+    for round in 1..=2 * crate::cache::GAPS_MAX as u64 {
+        let version = round * 100;
+        let listed = vec![object("x", "1", version)];
+        writer
+            .replace(listed, ResourceVersion(version), now)
+            .unwrap();
+        for next in version + 1..version + 9 {
+            writer.apply([Change::Put(object("x", "1", next))], now);
+        }
+        let snapshot = writer.cache().snapshot().unwrap();
+        assert_eq!(snapshot.forgotten, ResourceVersion(0));
+        assert!(snapshot.gaps.len() <= 2, "{:?}", snapshot.gaps);
     }
 }

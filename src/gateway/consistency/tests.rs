@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::cache::WatchCache;
 use crate::cache::tests::samples::{World, kind};
 use crate::resource::Layout;
 use crate::upstream::driver::tests::scripted::{Asked, Script};
@@ -15,6 +16,8 @@ struct Scene {
     world: World,
     upstream: mpsc::Receiver<Asked>,
     connections: watch::Sender<u64>,
+    doubt: Arc<Notify>,
+    cache: Arc<WatchCache>,
     checks: JoinHandle<Contradiction>,
 }
 
@@ -31,12 +34,20 @@ impl Scene {
         let served = ServedResource { cache, hub };
         let (script, upstream) = Script::new();
         let (connections, connected) = watch::channel(1);
+        let doubt = Arc::new(Notify::new());
+        let triggers = CheckTriggers {
+            connections: connected,
+            doubt: Arc::clone(&doubt),
+        };
+        let (cache, checked) = (Arc::clone(&served.cache), served);
         let checks =
-            tokio::spawn(async move { contradiction(&script, &served, connected, 0).await });
+            tokio::spawn(async move { contradiction(&script, &checked, triggers, 0).await });
         Self {
             world,
             upstream,
             connections,
+            doubt,
+            cache,
             checks,
         }
     }
@@ -269,4 +280,70 @@ async fn an_object_whose_second_check_failed_is_looked_for_until_it_is_found() {
     scene.respond_uid("c").await;
     let next = scene.respond_object(version, &["a/newest"]).await;
     assert!(next.contains("metadata.name%3Dnewest"), "{next}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_between_the_newest_event_and_a_proven_version_has_another_history() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let snapshot = scene.cache.snapshot().unwrap();
+    assert!(scene.cache.prove(&snapshot, ResourceVersion(version + 40)));
+    let keys = ["a/x", "a/y"];
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    for _ in 0..2 {
+        scene.respond_list(version + 15, &keys, "", "").await;
+    }
+    assert_eq!(scene.found().await, Contradiction::Older);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_written_before_a_proven_version_and_not_in_the_proof_is_a_contradiction() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let snapshot = scene.cache.snapshot().unwrap();
+    assert!(scene.cache.prove(&snapshot, ResourceVersion(version + 40)));
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    let between = entry("z", 9, version + 20);
+    for _ in 0..2 {
+        scene
+            .respond_list(version + 50, &["a/x", "a/y"], &between, "")
+            .await;
+    }
+    assert_eq!(scene.found().await, Contradiction::Listed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubt_is_checked_at_once() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let before = tokio::time::Instant::now();
+    scene.doubt.notify_one();
+    scene.respond_uid("c").await;
+    assert!(before.elapsed() <= SPREAD);
+    scene.respond_list(version, &["a/x", "a/y"], "", "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_could_not_be_made_is_made_again_soon() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    scene.reconnects();
+    let before = tokio::time::Instant::now();
+    let uid = scene.upstream.recv().await.unwrap();
+    uid.refuse(503).await;
+    scene.respond_list(version, &["a/x", "a/y"], "", "").await;
+    for code in [429, 503] {
+        scene.respond_uid("c").await;
+        scene.upstream.recv().await.unwrap().refuse(code).await;
+    }
+    scene.respond_uid("c").await;
+    scene.upstream.recv().await.unwrap().fail();
+    scene.respond_uid("c").await;
+    assert!(before.elapsed() < PERIOD / 2);
+    for _ in 0..2 {
+        scene.respond_list(version - 1, &[], "", "").await;
+    }
+    assert_eq!(scene.found().await, Contradiction::Older);
 }

@@ -12,6 +12,8 @@ pub(super) struct PageStart(Option<String>);
 /// The first difference of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PageFault {
+    /// The page is older than a version that clients have.
+    Older,
     /// An object differs; its key.
     Object(Contradiction, String),
     /// Another number of objects follows the page. Kubernetes says that clients should not rely on the number.

@@ -274,3 +274,16 @@ async fn a_refused_start_starts_over() {
     let request = scene.goes_on().await;
     assert_eq!(start_of(&request.path), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_older_than_a_proven_version_is_a_contradiction_if_it_stays() {
+    let mut scene = Scene::new();
+    let (version, all) = (scene.world.version, scene.between("", "z"));
+    let snapshot = scene.world.writer.cache().snapshot().unwrap();
+    let proven = ResourceVersion(version + 40);
+    assert!(scene.world.writer.cache().prove(&snapshot, proven));
+    for _ in 0..2 {
+        scene.respond(version + 15, &all, None).await;
+    }
+    assert_eq!(scene.found().await, Contradiction::Older);
+}

@@ -347,3 +347,28 @@ async fn a_failure_that_nobody_collected_is_no_answer_a_minute_later() {
     scene.respond("list latest", 20, &[], "").await;
     assert_eq!(reader.await.unwrap(), Some(ResourceVersion(20)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_behind_a_proof_has_another_history_and_the_cache_is_checked() {
+    let mut scene = Scene::new();
+    let x = scene.world.version;
+    let version = x + 40;
+    let reader = scene.reader();
+    scene.respond("list latest", version, &[], "").await;
+    scene.respond("list latest", version, &[("x", x)], "").await;
+    assert_eq!(proven(&reader.await.unwrap()), Some(version));
+    let reader = scene.reader();
+    scene.respond("list latest", x + 15, &[], "").await;
+    assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+    let doubt = tokio::time::timeout(Duration::ZERO, scene.freshness.doubt.notified());
+    assert!(doubt.await.is_ok());
+    // The comparison, too, may be answered by another server.
+    let reader = scene.reader();
+    scene.respond("list latest", version + 9, &[], "").await;
+    scene
+        .respond("list latest", version + 5, &[("x", x)], "")
+        .await;
+    assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+    let doubt = tokio::time::timeout(Duration::ZERO, scene.freshness.doubt.notified());
+    assert!(doubt.await.is_ok());
+}

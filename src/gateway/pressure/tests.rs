@@ -8,6 +8,8 @@ const MAX: usize = 1_000;
 
 const HISTORY_MAX: usize = 256;
 
+const AGE_MIN: Duration = Duration::from_secs(75);
+
 /// A reading of memory that is all in use, and of a history that has everything it may have.
 const fn all(resident: usize) -> MemoryReading {
     MemoryReading {
@@ -19,7 +21,7 @@ const fn all(resident: usize) -> MemoryReading {
 }
 
 fn fresh() -> PressureMachine {
-    PressureMachine::new(MAX, HISTORY_MAX)
+    PressureMachine::new(MAX, HISTORY_MAX, AGE_MIN)
 }
 
 fn levels(machine: &mut PressureMachine, readings: &[usize]) -> Vec<usize> {
@@ -166,7 +168,7 @@ fn new_caches_may_take_what_is_left_until_histories_are_cut() {
     assert_eq!([room(880, 880), room(1_000, 1_000), room(1_001, 0)], [0; 3]);
     // What is free may be used again.
     assert_eq!(room(1_000, 500), 880 - 575);
-    let mut unbounded = PressureMachine::new(0, HISTORY_MAX);
+    let mut unbounded = PressureMachine::new(0, HISTORY_MAX, AGE_MIN);
     assert_eq!(unbounded.decide(all(usize::MAX)).room, usize::MAX);
     let told = MemoryRoom::default();
     assert!(told.is_for(1 << 40));
@@ -195,7 +197,7 @@ fn another_bound_keeps_what_is_given_up_and_the_level_follows() {
 
 #[test]
 fn without_a_bound_nothing_is_given_up() {
-    let mut machine = PressureMachine::new(0, HISTORY_MAX);
+    let mut machine = PressureMachine::new(0, HISTORY_MAX, AGE_MIN);
     let decision = machine.decide(all(usize::MAX));
     assert_eq!(decision.level, PressureLevel::default());
     assert!(!decision.drops_frames && decision.history == HistoryBound::WHOLE);
@@ -212,6 +214,7 @@ fn a_cache_follows_the_cuts_since_it_last_looked() {
     let bound = |cuts| HistoryBound {
         cuts,
         recent_max: 0,
+        ..HistoryBound::WHOLE
     };
     assert_eq!(next(HistoryBound::WHOLE), None);
     assert_eq!([next(bound(2)), next(bound(2))], [Some(bound(2)), None]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::prior_state::{StateCounter, StateOutcome};
 use super::state::SlotStateMachine;
@@ -18,7 +18,7 @@ use crate::upstream::cache_sink::{CacheSink, HistoryMemory};
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 use crate::view::{BookmarkTemplate, ServedResource};
 
-/// Approximate bytes that a slot's cache holds. Between two caches, those of the last one.
+/// Approximate bytes that a slot's cache holds, until the next attempt begins.
 #[derive(Clone, Debug, Default)]
 pub(in crate::gateway) struct CacheLen(Arc<Mutex<CacheLens>>);
 
@@ -62,9 +62,9 @@ impl CacheLen {
         };
     }
 
-    /// Before a new cache: nothing is held beyond objects.
-    pub(super) fn forget_history(&self) {
-        self.store_history(HistoryMemory::default());
+    /// Before a new cache: nothing is held.
+    pub(super) fn forget(&self) {
+        *self.0.lock() = CacheLens::default();
     }
 
     fn store_history(&self, history: HistoryMemory) {
@@ -112,15 +112,19 @@ pub(super) struct SlotSink {
     pub(super) cache_len: CacheLen,
     /// How often the upstream watch was opened.
     pub(super) connections: watch::Sender<u64>,
+    /// Notified when an event shows that upstream has lost a version that clients have.
+    pub(super) contradicted: Arc<Notify>,
     /// Set while the cache holds a state from before, and upstream has not yet shown that it continues its history.
     pub(super) unproven: Option<UnprovenState>,
+    /// The version of a list that is not served yet.
+    pub(super) listed: Option<ResourceVersion>,
     /// Tells when the history is to shrink because memory is short.
     pub(super) cuts: CutFollower,
 }
 
 impl SlotSink {
     /// Fills the cache with a state from before, which [`Self::serve_when_continued`] allows to be served.
-    pub(super) fn restore(&mut self, restored: CheckpointContent) {
+    pub(super) async fn restore(&mut self, restored: CheckpointContent) {
         let ServedResource { cache, hub } = &self.served;
         if let Some(template) = bookmark_of(&restored.header, cache.kind()) {
             hub.learn_bookmark(template);
@@ -149,6 +153,13 @@ impl SlotSink {
 
     fn store_len(&self) {
         self.cache_len.store(&self.cache_sink);
+    }
+
+    /// Has the cache ended if upstream has lost a version that clients have.
+    fn follow_proofs(&self) {
+        if self.cache_sink.is_contradicted() {
+            self.contradicted.notify_one();
+        }
     }
 
     /// Shortens the history as far as memory requires, or lets it grow again.
@@ -241,6 +252,7 @@ impl Sink for SlotSink {
 
     fn publish(&mut self) {
         self.cache_sink.publish();
+        self.follow_proofs();
         self.follow_pressure();
         self.store_len();
         // Called before a refusal, too.
@@ -255,6 +267,7 @@ impl Sink for SlotSink {
 
     fn progress(&mut self, version: ResourceVersion) {
         self.cache_sink.progress(version);
+        self.follow_proofs();
         self.serve_unproven();
     }
 

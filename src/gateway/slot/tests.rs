@@ -1,6 +1,7 @@
 //! Slots that fill caches from an embedded API server.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -375,11 +376,11 @@ async fn another_history_at_versions_as_high_is_noticed() {
 async fn another_history_at_lower_versions_is_noticed_and_the_lost_versions_are_too_old() {
     let histories = TwoHistories::new(&["kept", "lost", "lost-too"], &["kept"]).await;
     let old = histories.stage.ready().await;
-    let lost = old.cache.newest_version();
+    let lost = old.cache.newest_given();
     histories.server.send(histories.second.address()).unwrap();
     let new = histories.after(&old).await;
     assert!(holds(&new, "default/kept") && !holds(&new, "default/lost"));
-    let reached = new.cache.newest_version();
+    let reached = new.cache.newest_given();
     assert!(reached < lost);
     assert!(
         new.cache.resume_after(lost).is_err(),
@@ -422,6 +423,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         recorder: Arc::clone(recorder),
         cache_len: CacheLen::default(),
         connections: watch::Sender::new(0),
+        contradicted: Arc::default(),
         unproven: None,
         cuts: CutFollower::default(),
     };

@@ -105,6 +105,7 @@ impl Scene {
             recorder,
             cache_len: cache_len.clone(),
             connections,
+            contradicted: Arc::default(),
             unproven: None,
             cuts: CutFollower::default(),
         };
@@ -241,6 +242,7 @@ async fn the_history_shrinks_while_memory_is_short() {
         cuts.set(HistoryBound {
             cuts: count,
             recent_max: 0,
+            ..HistoryBound::default()
         });
     };
     let full = write(&mut sink);
@@ -314,6 +316,7 @@ impl Continued {
             base: snapshot.objects.clone(),
             base_version: ResourceVersion(PRIOR),
             forgotten: ResourceVersion(0),
+            proven: ResourceVersion(0),
             lost: ResourceVersion(0),
             gaps: Vec::new(),
             events: Vec::new(),
