@@ -169,13 +169,15 @@ pub(super) async fn contradiction<F: Fetch>(
     // An object whose contradiction was neither confirmed nor cleared, because the repeated check failed or was interrupted.
     let mut doubted: Option<ObjectKey> = None;
     loop {
-        let wait = (PERIOD * 3 / 4 + jitter(PERIOD / 2)) * (1 << doublings);
-        let reconnected = connections.wait_for(|count| *count > seen);
-        let reconnected = tokio::time::timeout(wait, reconnected).await;
-        let reason = match reconnected.map(|count| count.map(|count| *count)) {
-            Ok(Ok(count)) => {
-                seen = count;
-                CheckReason::Reconnected
+        let reason = schedule.next().await;
+        let mut is_unread = false;
+        if reason == CheckReason::Reconnected || cluster.is_none() {
+            match cluster_uid(fetch).await {
+                Ok(uid) if cluster.get_or_insert_with(|| uid.clone()) != &uid => {
+                    return Contradiction::Cluster;
+                }
+                Ok(_) => {}
+                Err(failure) => is_unread = may_be_read_later(&failure),
             }
         }
         let choice = doubted
@@ -207,7 +209,19 @@ pub(super) async fn contradiction<F: Fetch>(
     }
 }
 
-/// Compares a page of upstream's objects with a state that was held before. An upstream that cannot be read contradicts nothing.
+/// Whether upstream may answer the same request later. A missing right or object is an answer.
+pub(super) fn may_be_read_later(failure: &Failure) -> bool {
+    match failure {
+        Failure::Status(status) => !matches!(status.code, 403 | 404),
+        Failure::Transport | Failure::Saturated => true,
+        Failure::Protocol | Failure::TooLong => false,
+    }
+}
+
+/// Compares a page of upstream's objects with a state that was held before.
+///
+/// # Errors
+/// Upstream cannot be read: then nothing is known of the state.
 pub(super) async fn contradicts_upstream<F: Fetch>(
     fetch: &F,
     served: &ServedResource,

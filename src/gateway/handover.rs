@@ -24,7 +24,7 @@ use crate::error_chain::one_line;
 use crate::metrics::{HandoverOutcome, Metrics, TakenHandoverMetrics};
 use crate::net::lookup_host;
 use crate::protocol::handover::GatewayLoad;
-use crate::resource::{CacheKey, ResourceKind, random};
+use crate::resource::{CacheKey, random};
 pub(super) use offer::HandoverOffers;
 use peer::{HandoverError, HandoverPeer, WantedState};
 pub(super) use pipe::PipeBody;
@@ -408,6 +408,7 @@ fn drawn(addresses: impl Iterator<Item = SocketAddr>, key: u64) -> Vec<SocketAdd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::live::LiveLimits;
     use crate::resource::Gvr;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
@@ -503,6 +504,7 @@ mod tests {
         let wanted = WantedState {
             kind: &kind,
             cluster: None,
+            limits: LiveLimits::generous(),
         };
         let give_up_at = Instant::now() + handover.time_max();
         let taken = {
@@ -565,6 +567,7 @@ mod tests {
         let wanted = WantedState {
             kind: &kind,
             cluster: None,
+            limits: LiveLimits::generous(),
         };
         let give_up_at = Instant::now() + Duration::from_secs(60);
         let taken = handover

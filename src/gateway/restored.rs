@@ -17,6 +17,8 @@ pub(super) enum RestoreError {
     OtherResource,
     #[error("it is another cluster's")]
     OtherCluster,
+    #[error("it is a cluster's whose uid this gateway may not read")]
+    UnknownCluster,
 }
 
 /// The moment on both clocks.
@@ -34,10 +36,12 @@ pub(super) fn read_state<R: Read>(
     if !header.is_of(kind) {
         return Err(RestoreError::OtherResource);
     }
-    if let (Some(known), Some(cluster)) = (&header.cluster, cluster)
-        && known != cluster
-    {
-        return Err(RestoreError::OtherCluster);
+    match (header.cluster.as_deref(), wanted.cluster.as_deref()) {
+        (Some(_), None) => return Err(RestoreError::UnknownCluster),
+        (Some(known), Some(cluster)) if known != cluster => {
+            return Err(RestoreError::OtherCluster);
+        }
+        (Some(_), Some(_)) | (None, _) => {}
     }
     Ok(reader.restore(clock())?)
 }

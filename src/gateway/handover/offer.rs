@@ -93,15 +93,19 @@ impl HandoverOffers {
         let mut peers = self.peers.lock();
         let own = peers.iter().filter(|one| **one == peer).count();
         if peers.len() >= HANDOVERS_MAX || own >= HANDOVERS_PER_PEER {
-            self.metrics.outcomes.inc(ServedHandover::Busy);
-            let message = "too many caches are handed over at the moment";
-            return Err(Status::too_many_requests(message, RETRY_AFTER_SECONDS));
+            return Err(self.busy("too many caches are handed over at the moment"));
         }
         peers.push(peer);
         Ok(OfferPermit {
             peers: Arc::clone(&self.peers),
             peer,
         })
+    }
+
+    /// The response for a cache that is to be asked for again.
+    pub(in crate::gateway) fn busy(&self, message: &str) -> Status {
+        self.metrics.outcomes.inc(ServedHandover::Busy);
+        Status::too_many_requests(message, RETRY_AFTER_SECONDS)
     }
 
     /// The response for a cache that is not there.

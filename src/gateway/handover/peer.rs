@@ -19,7 +19,7 @@ use crate::error_chain::root_cause;
 use crate::gateway::restored::{RestoreError, read_state, whole};
 use crate::metrics::HandoverOutcome;
 use crate::protocol::handover::{GatewayLoad, HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarget};
-use crate::resource::{CacheKey, ResourceKind};
+use crate::resource::CacheKey;
 use crate::upstream::client::{Client, ConnectError, ConnectSource, ResponseBody, SendError};
 
 /// A gateway may take this part (a third) of a handover's time until its response begins: it reviews the caller first, and reads the cluster's
@@ -83,7 +83,9 @@ impl HandoverError {
             Self::Cut(_) => HandoverOutcome::Cut,
             Self::TooLong => HandoverOutcome::TooLong,
             Self::State(RestoreError::OtherResource) => HandoverOutcome::OtherResource,
-            Self::State(RestoreError::OtherCluster) => HandoverOutcome::OtherCluster,
+            Self::State(RestoreError::OtherCluster | RestoreError::UnknownCluster) => {
+                HandoverOutcome::OtherCluster
+            }
             Self::State(RestoreError::Checkpoint(_)) => HandoverOutcome::Damaged,
         }
     }
@@ -182,8 +184,8 @@ impl HandoverPeer {
             return Err(HandoverError::Refused(reason));
         }
         let (sender, reader) = pipe::to_thread();
-        let (kind, cluster) = (wanted.kind.clone(), wanted.cluster.map(str::to_owned));
-        let decoded = reader.read_by(move |reader| decode(reader, &kind, cluster.as_deref()));
+        let wanted = wanted.clone();
+        let decoded = reader.read_by(move |reader| decode(reader, &wanted));
         let received = receive(response.into_body(), sender, self.len_max).await;
         let decoded = decoded.await.unwrap_or_else(|panic| {
             let panic = CheckpointError::Damaged(panic.to_string());
@@ -259,7 +261,7 @@ fn decode(
     cluster: Option<&str>,
 ) -> Result<CheckpointContent, RestoreError> {
     let reader = CheckpointReader::open_stream(reader)?;
-    whole(read_state(reader, kind, cluster)?)
+    whole(read_state(reader, wanted)?)
 }
 
 #[cfg(test)]

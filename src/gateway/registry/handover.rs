@@ -11,6 +11,7 @@ use tracing::info;
 use super::Registry;
 use crate::cache_rule::ApiServiceKnowledge;
 use crate::fairness::Peer;
+use crate::gateway::consistency::may_be_read_later;
 use crate::gateway::forwarded::ForwardedBody;
 use crate::gateway::handover::{CacheHandover, Handover};
 use crate::gateway::slot::SlotState;
@@ -18,7 +19,7 @@ use crate::protocol::status::Status;
 use crate::resource::CacheKey;
 use crate::upstream::driver::cluster_uid;
 
-/// How long a handover waits for the cluster's uid. Without it the other gateway compares objects only.
+/// How long a handover waits for the cluster's uid. Where this gateway may not read it, the other one compares objects only.
 const CLUSTER_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often the start looks whether upstream's resources, and who serves them, are known.
 const DISCOVERY_POLL: Duration = Duration::from_millis(100);
@@ -58,8 +59,13 @@ impl Registry {
             return Err(self.offers.missing());
         };
         let permit = self.offers.permit(peer)?;
-        let cluster = timeout(CLUSTER_TIME_MAX, cluster_uid(&*self.client)).await;
-        let cluster = cluster.ok().and_then(Result::ok);
+        let cluster = match timeout(CLUSTER_TIME_MAX, cluster_uid(&*self.client)).await {
+            Ok(Ok(uid)) => Some(uid),
+            Ok(Err(failure)) if !may_be_read_later(&failure) => None,
+            Ok(Err(_)) | Err(_) => {
+                return Err(self.offers.busy("the cluster's uid cannot be read now"));
+            }
+        };
         let response = self.offers.begin(permit, served, cluster);
         Ok(response
             .map(|body| ForwardedBody::new(Either::Right(Box::new(Either::Right(body))), None)))

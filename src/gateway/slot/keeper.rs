@@ -1,22 +1,24 @@
 //! The task that owns a cache: fills it, notices its end, and fills the next one (decisions 19, 21 and 22).
 
+mod restoring;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::headroom::Headroom;
 use super::history_loss::HistoryLoss;
-use super::prior_state::{PriorStates, StateOrigin, StateOutcome};
+use super::prior_state::{PriorStates, StateOrigin};
 use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
 use crate::admission::resident;
 use crate::cache::{CacheWriter, Observer, Retention};
 use crate::cache_rule::is_built_in;
 use crate::gateway::checkpoints::Checkpoint;
-use crate::gateway::consistency::{contradiction, contradicts_upstream};
+use crate::gateway::consistency::{CheckTriggers, contradiction};
 use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::handover::CacheHandover;
 use crate::gateway::live::LiveLimits;
@@ -24,13 +26,13 @@ use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
-use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
+use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::upstream::driver::{Driver, DriverEnd, ReadSpec, cluster_uid, offers_protobuf, probe};
+use crate::upstream::driver::{Driver, DriverEnd, ReadSpec, offers_protobuf, probe};
 use crate::upstream::reflector::{
     Failure, Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
@@ -91,6 +93,8 @@ pub(super) struct KeeperCells {
     pub(super) eviction: watch::Sender<()>,
     pub(super) loss: Arc<HistoryLoss>,
     pub(super) cache_len: CacheLen,
+    /// Notified when upstream seems to be behind a version that clients have.
+    pub(super) doubt: Arc<Notify>,
     /// Set when the process ends: the checkpoint is written a last time.
     pub(super) ending: watch::Sender<bool>,
 }
@@ -195,6 +199,7 @@ impl CacheKeeper {
         };
         let recorder = Arc::clone(&parts.recorder).for_cache();
         let (connections, connected) = watch::channel(0);
+        let contradicted = Arc::new(Notify::new());
         let mut sink = SlotSink {
             cache_sink: CacheSink::new(
                 writer,
@@ -206,6 +211,7 @@ impl CacheKeeper {
             recorder: Arc::clone(&parts.recorder),
             cache_len: self.cells.cache_len.clone(),
             connections,
+            contradicted: Arc::clone(&contradicted),
             unproven: None,
             cuts: CutFollower::new(parts.cuts.clone()),
         };
@@ -241,6 +247,9 @@ impl CacheKeeper {
                 return FillOutcome::Contradiction(reason);
             }
             () = self.redefined(&served) => return FillOutcome::Redefined,
+            () = contradicted.notified() => {
+                return FillOutcome::Contradiction(Contradiction::Older);
+            }
         };
         match end {
             DriverEnd::Gone => FillOutcome::Gone,
@@ -269,8 +278,12 @@ impl CacheKeeper {
     ) -> Contradiction {
         let parts = &self.parts;
         let pace = DriftPace::new(parts.limits.live.clone(), self.contradictions);
+        let triggers = CheckTriggers {
+            connections: connected,
+            doubt: Arc::clone(&self.cells.doubt),
+        };
         tokio::select! {
-            reason = contradiction(&*parts.client, served, connected, self.contradictions) => reason,
+            reason = contradiction(&*parts.client, served, triggers, self.contradictions) => reason,
             reason = drift(&*parts.client, served, &parts.recorder, pace) => reason,
         }
     }
@@ -292,37 +305,6 @@ impl CacheKeeper {
                 return;
             }
         }
-    }
-
-    /// The cluster's uid, for states from before and for the next process; `None` if there are none, or if the uid cannot be read.
-    async fn cluster(&self) -> Option<String> {
-        let is_needed = self.prior.is_possible();
-        if !is_needed {
-            return None;
-        }
-        cluster_uid(&*self.parts.client).await.ok()
-    }
-
-    /// Fills an empty cache from a state from before. Returns the version to watch from; `None` if there is no state that can be used.
-    async fn restore(
-        &self,
-        sink: &mut SlotSink,
-        cluster: Option<&str>,
-    ) -> Result<Option<ResourceVersion>, (Contradiction, StateOrigin)> {
-        let kind = sink.served.cache.kind();
-        let Some((content, origin)) = self.prior.load(kind, cluster).await else {
-            return Ok(None);
-        };
-        let (version, lost) = (content.state.version, content.state.lost);
-        sink.restore(content);
-        let counter = self.prior.counter(origin);
-        if let Some(contradiction) = contradicts_upstream(&*self.parts.client, &sink.served).await {
-            counter.count(StateOutcome::OtherHistory);
-            return Err((contradiction, origin));
-        }
-        self.cells.loss.learn(lost);
-        sink.serve_when_continued(counter);
-        Ok(Some(version))
     }
 
     /// Whether there is no room for a cache. One that replaces another, which has just ended, needs none but below the bound.
@@ -448,7 +430,7 @@ impl CacheKeeper {
     /// Records the newest version that clients may know from the lost history.
     fn record_loss(&self) {
         if let SlotState::Ready(served) = &*self.cells.slot_state.borrow() {
-            self.cells.loss.record(served.cache.newest_version());
+            self.cells.loss.record(served.cache.newest_given());
         }
     }
 }
