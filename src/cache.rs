@@ -31,7 +31,7 @@ pub use objects::{
 };
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
-pub use snapshot::{Epoch, GAPS_MAX, Gap, RewindError, Snapshot, floor};
+pub use snapshot::{Epoch, GAPS_MAX, Gap, RewindError, Snapshot, floor, known_since};
 pub use snapshot_tracker::SnapshotTracker;
 pub use writer::{ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, VersionWentBack};
 

@@ -73,7 +73,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(reader) = CheckpointReader::open(&*file, file.len() as u64, None) else {
         return;
     };
-    let Ok(restored) = reader.restore(clock) else {
+    let Ok(restored) = reader.restore(clock, &|| 0) else {
         return;
     };
     let state = restored.state;

@@ -72,12 +72,14 @@ pub enum RewindError {
 }
 
 impl Snapshot {
-    /// Adds the gap between the two versions, if there is a version strictly between them.
-    pub(super) fn remember_gap(&mut self, from: ResourceVersion, to: ResourceVersion) {
-        if from.0 + 1 >= to.0 {
+    /// Adds the gap between the two versions, if there is a version strictly between them. Versions below the `floor` are too old without
+    /// their gaps.
+    pub(super) fn remember_gap(&mut self, gap: Gap, floor: ResourceVersion) {
+        if gap.from.0.saturating_add(1) >= gap.to.0 {
             return;
         }
-        self.gaps.push(Gap { from, to });
+        self.gaps.retain(|gap| gap.to > floor);
+        self.gaps.push(gap);
         let surplus = self.gaps.len().saturating_sub(GAPS_MAX);
         for gap in self.gaps.drain(..surplus) {
             self.forgotten = self.forgotten.max(gap.to);
@@ -99,7 +101,7 @@ fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersi
     }
     let mut floor = snapshot.resource_version;
     let read = history.read(oldest, |_, event| {
-        floor = ResourceVersion(event.resource_version().0 - 1);
+        floor = ResourceVersion(event.resource_version().0.saturating_sub(1));
         ControlFlow::Break(())
     });
     // The event was evicted in between. Use the newest version, so that nothing older resumes; the next call sees the new

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::cache::{Epoch, Event, Lagged, Sequence, Snapshot, WatchCache, floor};
+use crate::cache::{Epoch, Event, Lagged, Sequence, Snapshot, WatchCache, known_since};
 use crate::resource::{KeyRef, Object, ResourceVersion};
 
 /// How much of the history goes into a checkpoint.
@@ -22,6 +22,7 @@ pub struct Capture {
     snapshot: Arc<Snapshot>,
     events: Vec<Arc<Event>>,
     base_version: ResourceVersion,
+    proven: ResourceVersion,
     lost: ResourceVersion,
 }
 
@@ -39,14 +40,20 @@ impl Capture {
             if let Ok(all) = events_between(cache, oldest, snapshot.sequence) {
                 events = all;
                 let first = events.first().filter(|event| event.sequence() > 0);
-                let before = |event: &Arc<Event>| ResourceVersion(event.resource_version().0 - 1);
-                base_version = first.map_or(known, |first| before(first).max(known));
+                let before = |event: &Arc<Event>| {
+                    ResourceVersion(event.resource_version().0.saturating_sub(1))
+                };
+                let base_version = first.map_or(known, |first| before(first).max(known));
+                (events, base_version)
             }
-        }
+            Err(Lagged { .. }) => (Vec::new(), snapshot.resource_version),
+        };
         Some(Self {
+            proven: cache.newest_given(),
+            // A reader takes no version 0: no state has it.
+            base_version: base_version.max(ResourceVersion(1)),
             snapshot,
             events,
-            base_version,
             lost: cache.lost(),
         })
     }
@@ -67,6 +74,11 @@ impl Capture {
     #[must_use]
     pub const fn base_version(&self) -> ResourceVersion {
         self.base_version
+    }
+
+    /// The newest version that clients may have.
+    pub(super) const fn proven(&self) -> ResourceVersion {
+        self.proven
     }
 
     /// The newest version of an earlier history that upstream no longer has.

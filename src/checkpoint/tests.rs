@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::reader::check_history;
 use super::*;
 use crate::cache::tests::samples::{Dice, Recorder, Sample, World, keep, kind};
-use crate::cache::{CacheWriter, Event, PastEvent, Sequence};
+use crate::cache::{CacheWriter, Epoch, Event, PastEvent, Sequence};
 use crate::resource::{Layout, ResourceVersion};
 
 const OBSERVED: fn() -> Arc<Recorder> = || Arc::new(Recorder::default());
@@ -33,7 +33,7 @@ fn written(capture: &Capture, key: Option<&StateKey>) -> CheckpointWriter<Vec<u8
 
 fn read(bytes: &[u8], key: Option<&StateKey>) -> Result<CheckpointContent, CheckpointError> {
     let reader = CheckpointReader::open(Cursor::new(bytes), bytes.len() as u64, key)?;
-    reader.restore(clock())
+    reader.restore(clock(), &|| 0)
 }
 
 fn restored(bytes: &[u8], key: Option<&StateKey>) -> CacheWriter {
@@ -54,7 +54,8 @@ fn append_newest(file: &mut CheckpointWriter<Vec<u8>>, world: &World, next: Sequ
         .cloned()
         .collect();
     let version = newest.snapshot().resource_version;
-    file.append(&events, version, clock()).unwrap();
+    let given = world.writer.cache().newest_given();
+    file.append(&events, version, given, clock()).unwrap();
     newest.next_sequence()
 }
 
@@ -88,7 +89,7 @@ fn objects(writer: &CacheWriter) -> Vec<String> {
 fn assert_same(held: &CacheWriter, restored: &CacheWriter, newest: u64) {
     assert_eq!(objects(held), objects(restored));
     assert_eq!(held.objects_len(), restored.objects_len());
-    let version = |writer: &CacheWriter| writer.cache().newest_version();
+    let version = |writer: &CacheWriter| writer.cache().newest_given();
     assert_eq!(version(held), version(restored));
     for version in 0..=newest + 1 {
         let (held, restored) = (resumed(held, version), resumed(restored, version));
@@ -203,8 +204,10 @@ fn a_checkpoint_without_history_begins_with_the_newest_state() {
     let restored = restored(&bytes, None);
     assert_eq!(objects(&world.writer), objects(&restored));
     assert_eq!(resumed(&restored, world.version), Ok(Vec::new()));
-    let too_old = resumed(&restored, world.version - 1);
-    assert_eq!(too_old, Err(ResourceVersion(world.version)));
+    let base_version = capture.base_version().0;
+    assert_eq!(resumed(&restored, base_version), Ok(Vec::new()));
+    let too_old = resumed(&restored, base_version - 1);
+    assert_eq!(too_old, Err(ResourceVersion(base_version)));
 }
 
 /// A file with a journal of several blocks, and the state of each moment that it holds.
@@ -260,7 +263,7 @@ fn a_header_with_an_impossible_history_is_refused() {
         change(&mut header);
         let written = CheckpointWriter::create(Vec::new(), None, &header, &capture, clock());
         let reader = CheckpointReader::open_stream(Cursor::new(written.unwrap().into_out()));
-        reader.unwrap().restore(clock())
+        reader.unwrap().restore(clock(), &|| 0)
     };
     let accepted: [&dyn Fn(&mut CheckpointHeader); 3] = [
         &|header| header.forgotten = newest,
@@ -311,7 +314,7 @@ fn a_stream_ends_with_a_whole_block() {
     let bytes = written(&capture, None).into_out();
     let read = |bytes: &[u8]| {
         let reader = CheckpointReader::open_stream(Cursor::new(bytes.to_vec()))?;
-        reader.restore(clock())
+        reader.restore(clock(), &|| 0)
     };
     let whole = read(&bytes).unwrap();
     assert_eq!(whole.end, JournalEnd::Whole);
@@ -350,7 +353,7 @@ fn events_from_another_machine_have_the_age_that_they_had_there() {
     for unix_ms in [99 * hour, 100 * hour, 101 * hour] {
         let reading = WriteClock { unix_ms, ..writing };
         let reader = CheckpointReader::open_stream(Cursor::new(bytes.clone())).unwrap();
-        let events = reader.restore(reading).unwrap().state.events;
+        let events = reader.restore(reading, &|| 0).unwrap().state.events;
         let age = |event: &PastEvent| reading.instant.duration_since(event.arrived_at);
         for (read, written) in events.iter().map(age).zip(&written) {
             // The file has whole milliseconds.
