@@ -1,5 +1,6 @@
 //! Reads a checkpoint back. Every byte may be wrong: the reader refuses, or stops before what is damaged, and never panics.
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use super::block::{BlockError, BlockReader};
@@ -141,7 +142,11 @@ impl<R: Read> CheckpointReader<R> {
     ///
     /// # Errors
     /// See [`CheckpointError`]. A damaged journal is no error.
-    pub fn restore(self, clock: WriteClock) -> Result<CheckpointContent, CheckpointError> {
+    pub fn restore(
+        self,
+        clock: WriteClock,
+        excess: &dyn Fn() -> usize,
+    ) -> Result<CheckpointContent, CheckpointError> {
         let Self {
             mut blocks,
             header,
@@ -161,15 +166,17 @@ impl<R: Read> CheckpointReader<R> {
             fields: FieldTable::of(&gvr),
         };
         let base_version = ResourceVersion(header.base_version);
-        let base = read_base(&mut blocks, frames)?;
         let mut journal = JournalReader {
+            base: read_base(&mut blocks, frames)?,
+            base_version,
             frames,
             clock,
             newest: base_version,
             reached: None,
-            events: Vec::new(),
+            proven: ResourceVersion(header.proven),
+            events: VecDeque::new(),
         };
-        let end = journal.read(&mut blocks)?;
+        let end = journal.read(&mut blocks, excess)?;
         let Some((version, count)) = journal.reached else {
             return Err(match end {
                 JournalEnd::Whole => damaged("its history is not complete"),
@@ -178,12 +185,13 @@ impl<R: Read> CheckpointReader<R> {
         };
         journal.events.truncate(count);
         let state = PriorState {
-            base,
-            base_version,
+            base: journal.base,
+            base_version: journal.base_version,
             forgotten: ResourceVersion(header.forgotten),
+            proven: journal.proven,
             lost: ResourceVersion(header.lost),
             gaps: header.gaps(),
-            events: journal.events,
+            events: journal.events.into(),
             version,
         };
         check_history(&state)?;
@@ -196,6 +204,9 @@ pub(super) fn check_history(state: &PriorState) -> Result<(), CheckpointError> {
     let version = state.version;
     if state.lost.0.saturating_sub(version.0) > LOST_AHEAD_MAX {
         return Err(damaged("it knows a lost history that cannot have been"));
+    }
+    if state.proven.0.saturating_sub(version.0) > LOST_AHEAD_MAX {
+        return Err(damaged("it was proven at a version that cannot have been"));
     }
     // The events are not older than the base, so none has version 0 either.
     if state.base_version.0 == 0 {
@@ -275,7 +286,8 @@ fn read_base<R: Read>(
                     Record::Header(_)
                     | Record::BaseEnd(_)
                     | Record::Event { .. }
-                    | Record::Version(_),
+                    | Record::Version(_)
+                    | Record::Proven(_),
                 )
                 | None => return Err(damaged("its objects cannot be read")),
             }
@@ -286,13 +298,17 @@ fn read_base<R: Read>(
 
 /// The events read so far.
 struct JournalReader {
+    /// The state before the first of the events.
+    base: ObjectMap,
+    base_version: ResourceVersion,
     frames: FrameDecoder,
     clock: WriteClock,
     /// The version of the newest record.
     newest: ResourceVersion,
     /// The version that the resource reached last, and the number of events up to there.
     reached: Option<(ResourceVersion, usize)>,
-    events: Vec<PastEvent>,
+    proven: ResourceVersion,
+    events: VecDeque<PastEvent>,
 }
 
 impl JournalReader {
@@ -300,8 +316,10 @@ impl JournalReader {
     fn read<R: Read>(
         &mut self,
         blocks: &mut BlockReader<R>,
+        excess: &dyn Fn() -> usize,
     ) -> Result<JournalEnd, CheckpointError> {
         loop {
+            self.forget(excess());
             let block = match blocks.next_block() {
                 Ok(Some(block)) => block,
                 Ok(None) => return Ok(JournalEnd::Whole),
@@ -322,7 +340,7 @@ impl JournalReader {
                 Record::Event { kind, at_ms, frame } => {
                     let object = self.frames.object(frame)?;
                     self.advance(object.resource_version())?;
-                    self.events.push(PastEvent {
+                    self.events.push_back(PastEvent {
                         change: match kind {
                             EventKind::Added | EventKind::Modified => Change::Put(object),
                             EventKind::Deleted => Change::Delete(object),
@@ -334,6 +352,7 @@ impl JournalReader {
                     self.advance(version)?;
                     self.reached = Some((version, self.events.len()));
                 }
+                Record::Proven(version) => self.proven = self.proven.max(version),
                 Record::Header(_) | Record::Object(_) | Record::BaseEnd(_) => return None,
             }
         }

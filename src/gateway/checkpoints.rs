@@ -110,15 +110,9 @@ impl Checkpoints {
 }
 
 impl Checkpoint {
-    /// The state that the checkpoint holds of a resource of this kind in the cluster with this uid; `None` if there is none that can be
-    /// used.
-    pub(super) async fn restore(
-        &self,
-        kind: &ResourceKind,
-        cluster: Option<&str>,
-    ) -> Option<CheckpointContent> {
-        let (this, kind) = (self.clone(), kind.clone());
-        let cluster = cluster.map(str::to_owned);
+    /// The state that the checkpoint holds; `None` if there is none that can be used.
+    pub(super) async fn restore(&self, wanted: &WantedState) -> Option<CheckpointContent> {
+        let (this, wanted) = (self.clone(), wanted.clone());
         let began = Instant::now();
         let read = spawn_blocking(move || this.read(&kind, cluster.as_deref())).await;
         let read =
@@ -163,11 +157,7 @@ impl Checkpoint {
         self.metrics.restores.inc(outcome);
     }
 
-    fn read(
-        &self,
-        kind: &ResourceKind,
-        cluster: Option<&str>,
-    ) -> Result<Option<CheckpointContent>, RestoreError> {
+    fn read(&self, wanted: &WantedState) -> Result<Option<CheckpointContent>, RestoreError> {
         let opened = self
             .directory
             .read(&self.key)

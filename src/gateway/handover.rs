@@ -21,12 +21,13 @@ use tracing::{debug, info, warn};
 use crate::checkpoint::CheckpointContent;
 use crate::config::HandoverSettings;
 use crate::error_chain::one_line;
+use crate::gateway::restored::WantedState;
 use crate::metrics::{HandoverOutcome, Metrics, TakenHandoverMetrics};
 use crate::net::lookup_host;
 use crate::protocol::handover::GatewayLoad;
 use crate::resource::{CacheKey, random};
 pub(super) use offer::HandoverOffers;
-use peer::{HandoverError, HandoverPeer, WantedState};
+use peer::{HandoverError, HandoverPeer};
 pub(super) use pipe::PipeBody;
 
 /// Gateways that are asked; a name that resolves to more is hardly one of gateways.
@@ -241,10 +242,7 @@ impl Handover {
     }
 
     /// Takes a state over from the first gateway that has one that can be used.
-    async fn take(
-        &self,
-        wanted: WantedState<'_>,
-    ) -> Result<(CheckpointContent, u64), HandoverError> {
+    async fn take(&self, wanted: &WantedState) -> Result<(CheckpointContent, u64), HandoverError> {
         // The wait for others has its own bound: a cache that had to wait gets as much time as the first.
         let permit = timeout(self.time_max(), self.permits.acquire()).await;
         let _permit = permit.map_err(|_| HandoverError::TimedOut)?;
@@ -259,7 +257,7 @@ impl Handover {
     async fn take_from_all(
         &self,
         mut addresses: Vec<SocketAddr>,
-        wanted: WantedState<'_>,
+        wanted: &WantedState,
         give_up_at: Instant,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let mut first_error = None;
@@ -286,7 +284,7 @@ impl Handover {
     async fn take_from_any(
         &self,
         addresses: &[SocketAddr],
-        wanted: WantedState<'_>,
+        wanted: &WantedState,
         (give_up_at, busy): (Instant, &mut Vec<SocketAddr>),
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let mut first_error = HandoverError::Missing;
@@ -315,7 +313,7 @@ impl Handover {
     async fn take_from(
         &self,
         address: SocketAddr,
-        wanted: WantedState<'_>,
+        wanted: &WantedState,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         HandoverPeer::new(&self.settings, address)
             .await?
@@ -336,14 +334,9 @@ pub(super) async fn check_files(settings: &HandoverSettings) -> Result<(), Strin
 }
 
 impl CacheHandover {
-    /// The state of a cache of this kind in the cluster with this uid, from another gateway; `None` if there is none that can be used.
-    pub(super) async fn take(
-        &self,
-        kind: &ResourceKind,
-        cluster: Option<&str>,
-    ) -> Option<CheckpointContent> {
-        let (began, resource) = (Instant::now(), kind.cache_key());
-        let wanted = WantedState { kind, cluster };
+    /// The state of a cache, from another gateway; `None` if there is none that can be used.
+    pub(super) async fn take(&self, wanted: &WantedState) -> Option<CheckpointContent> {
+        let (began, resource) = (Instant::now(), wanted.kind.cache_key());
         let error = match self.peers.take(wanted).await {
             Ok((content, bytes)) => {
                 self.metrics.transfers.record(bytes, began.elapsed());
@@ -501,8 +494,8 @@ mod tests {
         });
         let handover = handover(&format!("http://{}/", addresses[0]), 1);
         let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
-        let wanted = WantedState {
-            kind: &kind,
+        let wanted = &WantedState {
+            kind,
             cluster: None,
             limits: LiveLimits::generous(),
         };
@@ -564,8 +557,8 @@ mod tests {
         let (denying, denying_asked) = scripted(&["403 Forbidden"]);
         let handover = handover(&format!("http://{busy}/"), 1);
         let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
-        let wanted = WantedState {
-            kind: &kind,
+        let wanted = &WantedState {
+            kind,
             cluster: None,
             limits: LiveLimits::generous(),
         };

@@ -29,11 +29,10 @@ pub(super) fn clock() -> WriteClock {
 /// The state of a resource of this kind in the cluster with this uid, if that is known.
 pub(super) fn read_state<R: Read>(
     reader: CheckpointReader<R>,
-    kind: &ResourceKind,
-    cluster: Option<&str>,
+    wanted: &WantedState,
 ) -> Result<CheckpointContent, RestoreError> {
     let header = reader.header();
-    if !header.is_of(kind) {
+    if !header.is_of(&wanted.kind) {
         return Err(RestoreError::OtherResource);
     }
     match (header.cluster.as_deref(), wanted.cluster.as_deref()) {
@@ -43,7 +42,7 @@ pub(super) fn read_state<R: Read>(
         }
         (Some(_), Some(_)) | (None, _) => {}
     }
-    Ok(reader.restore(clock())?)
+    Ok(reader.restore(clock(), &|| wanted.excess())?)
 }
 
 /// A state that ends early although it is whole was damaged by who wrote it.

@@ -16,7 +16,7 @@ use super::pipe::{self, PipeReader, PipeSender};
 use crate::checkpoint::{CheckpointContent, CheckpointError, CheckpointReader};
 use crate::config::HandoverSettings;
 use crate::error_chain::root_cause;
-use crate::gateway::restored::{RestoreError, read_state, whole};
+use crate::gateway::restored::{RestoreError, WantedState, read_state, whole};
 use crate::metrics::HandoverOutcome;
 use crate::protocol::handover::{GatewayLoad, HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarget};
 use crate::resource::CacheKey;
@@ -108,14 +108,6 @@ fn of_gateway(error: &SendError) -> String {
     }
 }
 
-/// Whose state is wanted.
-#[derive(Clone, Copy)]
-pub(super) struct WantedState<'a> {
-    pub(super) kind: &'a ResourceKind,
-    /// The cluster's uid, if it is known.
-    pub(super) cluster: Option<&'a str>,
-}
-
 /// A connection to one other gateway.
 pub(super) struct HandoverPeer {
     client: Client,
@@ -174,7 +166,7 @@ impl HandoverPeer {
     /// The state of a cache, and the number of bytes that it took.
     pub(super) async fn take(
         &self,
-        wanted: WantedState<'_>,
+        wanted: &WantedState,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let target = HandoverTarget::Cache(wanted.kind.cache_key());
         let response = self.ask(&target, self.head_time_max).await?;
@@ -255,11 +247,7 @@ async fn receive(
     Ok(len)
 }
 
-fn decode(
-    reader: PipeReader,
-    kind: &ResourceKind,
-    cluster: Option<&str>,
-) -> Result<CheckpointContent, RestoreError> {
+fn decode(reader: PipeReader, wanted: &WantedState) -> Result<CheckpointContent, RestoreError> {
     let reader = CheckpointReader::open_stream(reader)?;
     whole(read_state(reader, wanted)?)
 }

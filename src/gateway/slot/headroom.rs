@@ -3,7 +3,8 @@
 /// What the next cache of a slot needs.
 #[derive(Debug, Default)]
 pub(super) struct Headroom {
-    /// Bytes freed when the cache, or what was collected for it, was last evicted, unless one has been served since.
+    /// Bytes of the objects of the cache, or of what was collected for it, when it was last evicted, unless one has been served since. Its
+    /// history needs no room: it can be given back.
     len: usize,
     /// Whether the next cache takes the place of one that ends at this moment.
     is_replacing: bool,
@@ -33,7 +34,12 @@ impl Headroom {
         self.is_replacing = true;
     }
 
-    /// The cache was evicted, and took this much.
+    /// The next cache found no room for as much, and was not begun. What was true minutes ago must not keep it out for good.
+    pub(super) const fn age(&mut self) {
+        self.len = self.len / 4 * 3;
+    }
+
+    /// The cache was evicted, and its objects took this much.
     pub(super) const fn evict(&mut self, len: usize) {
         self.len = len;
     }
@@ -52,6 +58,16 @@ mod tests {
         assert_eq!(headroom.of_further_cache(), Some(300));
         headroom.end_attempt(false);
         assert_eq!(headroom.of_further_cache(), Some(300));
+    }
+
+    #[test]
+    fn what_an_evicted_cache_needs_ages() {
+        let mut headroom = Headroom::default();
+        headroom.evict(300);
+        headroom.age();
+        assert_eq!(headroom.len(), 225);
+        (0..20).for_each(|_| headroom.age());
+        assert!(headroom.len() < 4);
     }
 
     #[test]

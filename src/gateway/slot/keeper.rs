@@ -164,7 +164,7 @@ impl CacheKeeper {
 
     /// Runs one attempt to its end.
     async fn run_attempt(&self) -> FillOutcome {
-        self.cells.cache_len.forget_history();
+        self.cells.cache_len.forget();
         let mut eviction = self.cells.eviction.subscribe();
         if self.is_memory_short() {
             return FillOutcome::GivenUp(GiveUpReason::Memory);
@@ -395,11 +395,12 @@ impl CacheKeeper {
     /// Forwards requests from now on; returns the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
         if reason == GiveUpReason::Memory {
-            let was_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
-            let needed = self.cells.cache_len.needed(was_served, self.headroom.len());
             // A cache larger than half of the limit is retried as well: it may have shrunk.
             let memory_max = self.parts.limits.live.get().memory_max;
-            self.headroom.evict(needed.min(memory_max / 2));
+            match self.cells.cache_len.needed() {
+                0 => self.headroom.age(),
+                needed => self.headroom.evict(needed.min(memory_max / 2)),
+            }
         }
         self.parts.recorder.given_up(reason);
         let backoff = match reason {

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use crate::checkpoint::CheckpointContent;
 use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::handover::CacheHandover;
+use crate::gateway::restored::WantedState;
 use crate::metrics::{HandoverOutcome, RestoreOutcome};
-use crate::resource::ResourceKind;
 
 /// Where a state comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,18 +105,17 @@ impl PriorStates {
         self.checkpoint.clone()
     }
 
-    /// A state of a resource of this kind in the cluster with this uid; `None` if there is none that can be used.
+    /// The state that is wanted; `None` if there is none that can be used.
     pub(super) async fn load(
         &self,
-        kind: &ResourceKind,
-        cluster: Option<&str>,
+        wanted: &WantedState,
     ) -> Option<(CheckpointContent, StateOrigin)> {
         if self.is_suspect {
             return None;
         }
         // Before: reading may need more memory than there is.
         *self.is_used.lock() = true;
-        let found = self.find(kind, cluster).await;
+        let found = self.find(wanted).await;
         *self.is_used.lock() = found.is_some();
         found
     }
@@ -133,11 +132,7 @@ impl PriorStates {
     }
 
     /// Of the checkpoint if that is recent; then of another gateway, which follows upstream and is never too old; then of an old checkpoint.
-    async fn find(
-        &self,
-        kind: &ResourceKind,
-        cluster: Option<&str>,
-    ) -> Option<(CheckpointContent, StateOrigin)> {
+    async fn find(&self, wanted: &WantedState) -> Option<(CheckpointContent, StateOrigin)> {
         let checkpoint = self.checkpoint.as_ref().filter(|_| self.may_restore);
         let handover = self.handover.as_ref().filter(|_| self.may_take);
         let is_first = match (checkpoint, handover) {
@@ -149,7 +144,7 @@ impl PriorStates {
             return Some((content, StateOrigin::Checkpoint));
         }
         if let Some(handover) = handover
-            && let Some(content) = handover.take(kind, cluster).await
+            && let Some(content) = handover.take(wanted).await
         {
             return Some((content, StateOrigin::Peer));
         }
@@ -185,8 +180,7 @@ impl PriorStates {
 
 async fn restore(
     checkpoint: Option<&Checkpoint>,
-    kind: &ResourceKind,
-    cluster: Option<&str>,
+    wanted: &WantedState,
 ) -> Option<CheckpointContent> {
     checkpoint?.restore(kind, cluster).await
 }

@@ -45,14 +45,12 @@ impl CacheLen {
         self.0.lock().history
     }
 
-    /// Bytes that the next cache needs after the last one was evicted. If that was still being filled, what it had collected; if it had not
-    /// begun, what was known `before`.
-    pub(super) fn needed(&self, was_served: bool, before: usize) -> usize {
-        let lens = *self.0.lock();
-        match was_served {
-            true => lens.total,
-            false => lens.history.initial.max(before),
-        }
+    /// Bytes that the next cache needs after this one was evicted: those of its objects, or of what was collected of a list; 0 if it had not
+    /// begun.
+    pub(super) fn needed(&self) -> usize {
+        let CacheLens { total, history } = *self.0.lock();
+        let objects = total.saturating_sub(history.events + history.tombstones);
+        objects.max(history.initial)
     }
 
     fn store(&self, cache: &CacheSink) {

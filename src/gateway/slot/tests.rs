@@ -27,6 +27,7 @@ use crate::gateway::checkpoints::Checkpoints;
 use crate::gateway::drain_flag::DrainFlag;
 use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
+use crate::gateway::restored::WantedState;
 use crate::metrics::{Contradiction, Metrics};
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
 use crate::upstream::cache_sink::CacheSink;

@@ -215,12 +215,16 @@ async fn a_list_that_is_being_read_is_counted_until_it_is_the_cache() {
         assert_eq!(initial(), 0);
         sink.initial(EventKind::Added, Sample::new("a/x", 3).object());
         assert!(initial() > 0);
-        // An attempt that is evicted now needs this much, or as much as one that came further.
-        let needed = |before| scene.cache_len.needed(false, before);
-        assert_eq!([needed(0), needed(1 << 30)], [initial(), 1 << 30]);
+        assert_eq!(scene.cache_len.needed(), initial());
     }
     sink.replace(ResourceVersion(5)).unwrap();
     assert_eq!(initial(), 0);
+    let objects = scene.cache_len.load();
+    sink.live(EventKind::Modified, Sample::new("a/x", 6).object());
+    sink.publish();
+    assert!(scene.cache_len.load() > objects);
+    // What can be given back needs no room.
+    assert_eq!(scene.cache_len.needed(), objects);
 }
 
 #[tokio::test]
