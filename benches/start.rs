@@ -198,7 +198,7 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
         events_min: 1_024,
         events_max: 16_384,
         bytes_max: 64 << 20,
-        age_min: Duration::from_secs(1),
+        age_max: Duration::from_secs(1),
     };
     let reading = ReadSpec::all(&kind.gvr, 4 << 20).in_encoding(kind.encoding);
     let hub = Arc::new(Hub::new(&kind));

@@ -27,7 +27,7 @@ mod record;
 mod seal;
 mod writer;
 
-pub use capture::{Capture, HistoryShare, events_between};
+pub use capture::{Capture, events_between};
 pub use header::{CheckpointHeader, LOST_AHEAD_MAX};
 pub use reader::{CheckpointContent, CheckpointError, CheckpointReader, JournalEnd};
 pub use seal::{SealError, StateKey};

@@ -537,8 +537,9 @@ fn registry_settings(
             events_min: 100,
             events_max: ring.events_max,
             bytes_max: ring.bytes_max,
-            age_min: ring.age_min,
+            age_max: Duration::MAX,
         },
+        history_age_min: ring.age_min,
         limits: ReadLimits {
             frame_len_max: settings.frame_len_max,
             coalesce_delay_max: settings.coalesce_delay_max,

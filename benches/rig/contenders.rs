@@ -82,7 +82,7 @@ impl Channel for Borrowed {
             events_min: 0,
             events_max: CAPACITY,
             bytes_max: usize::MAX,
-            age_min: Duration::MAX,
+            age_max: Duration::MAX,
         }))
     }
 

@@ -33,7 +33,7 @@ const RETENTION: Retention = Retention {
     events_min: 1_024,
     events_max: 16_384,
     bytes_max: 64 << 20,
-    age_min: Duration::from_secs(1),
+    age_max: Duration::from_secs(1),
 };
 
 /// A gateway that serves exactly one cached resource.

@@ -22,7 +22,7 @@ const RETENTION: Retention = Retention {
     events_min: 64,
     events_max: 128,
     bytes_max: 1 << 20,
-    age_min: Duration::ZERO,
+    age_max: Duration::ZERO,
 };
 /// Events per batch.
 const BATCH: usize = 100;
@@ -136,7 +136,7 @@ impl Held {
     /// Bytes that the cache counts itself: what the gateway's metrics show of it.
     pub(crate) fn counted(&self) -> usize {
         let chunks = self.writer.cache().objects_memory();
-        let (_, history, _) = self.writer.history_size();
+        let (_, history) = self.writer.history_size();
         chunks.objects + chunks.indexes + history
     }
 

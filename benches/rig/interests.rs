@@ -145,7 +145,7 @@ const RETENTION: Retention = Retention {
     events_min: 0,
     events_max: 1,
     bytes_max: 0,
-    age_min: Duration::ZERO,
+    age_max: Duration::ZERO,
 };
 
 /// Calls the function with `count` changes of `pods` pods in turn; each pod's first change creates it. Returns the writer with the final

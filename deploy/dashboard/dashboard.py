@@ -121,7 +121,7 @@ CACHES = [
     chart("Bytes of the history", [("{{resource}} {{encoding}}", total("cache_ring_bytes", "resource, encoding"))], "bytes"),
     chart(
         "How far the history reaches back",
-        [("{{resource}} {{encoding}}", f"min by (resource, encoding) ({series('kube_fanout_cache_ring_oldest_age_seconds')})")],
+        [("{{resource}} {{encoding}}", f"min by (resource, encoding) ({series('kube_fanout_cache_history_seconds')})")],
         "s",
         "How long a client may be away and still resume its watch. Short on a new cache and after its first event.",
     ),

@@ -102,7 +102,7 @@ fuzz_target!(|input: &[u8]| {
         events_min: 0,
         events_max: 16,
         bytes_max: 1 << 20,
-        age_min: std::time::Duration::ZERO,
+        age_max: std::time::Duration::ZERO,
     };
     let mut writer = CacheWriter::new(kind, retention, Arc::new(NoObserver));
     writer.publish_restored(state);

@@ -16,7 +16,7 @@ const RETENTION: Retention = Retention {
     events_min: 100,
     events_max: 102_400,
     bytes_max: 256 << 20,
-    age_min: Duration::from_secs(75),
+    age_max: Duration::from_secs(75),
 };
 
 /// The cache of each kind, by the kind's index in the catalogue.

@@ -34,7 +34,7 @@ pub(super) fn tombstone_retention(bytes_max: usize) -> Retention {
         events_min: usize::MAX,
         events_max: TOMBSTONES_MAX,
         bytes_max,
-        age_min: Duration::MAX,
+        age_max: Duration::MAX,
     }
 }
 

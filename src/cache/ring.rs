@@ -31,7 +31,7 @@ pub struct Lagged {
     pub oldest: Sequence,
 }
 
-/// The bounds of a ring, which decide when segments are evicted. Memory decides first, then count, then age.
+/// The bounds of a ring, which decide when segments are evicted.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Slots of one segment. The ring grows by whole segments and evicts whole segments.
@@ -42,8 +42,8 @@ pub struct Retention {
     pub events_max: usize,
     /// Maximum bytes of values. The newest segment is kept even if it has more.
     pub bytes_max: usize,
-    /// Events younger than this stay unless `bytes_max` or `events_max` is exceeded.
-    pub age_min: Duration,
+    /// Events older than this are evicted; none is with [`Duration::MAX`].
+    pub age_max: Duration,
 }
 
 /// Values younger than this are recent: see [`RingWriter::bound_bytes`].
@@ -211,6 +211,7 @@ struct SegmentRecord<T> {
     segment: Segment<T>,
     events: usize,
     bytes: usize,
+    first_at: Instant,
     newest_at: Instant,
 }
 
@@ -311,6 +312,11 @@ impl<T> RingWriter<T> {
         self.bound_bytes(bytes_max, bytes_max, now);
     }
 
+    /// Changes the maximum age of values; the next call that evicts follows it.
+    pub fn set_age_max(&mut self, age_max: Duration) {
+        self.retention.age_max = age_max;
+    }
+
     /// Like [`RingWriter::set_bytes_max`], but recent values, up to 15 seconds old, stay while all values together have at most `recent_max`
     /// bytes.
     pub fn bound_bytes(&mut self, bytes_max: usize, recent_max: usize, now: Instant) {
@@ -324,7 +330,7 @@ impl<T> RingWriter<T> {
     pub fn expire_all(&mut self, now: Instant) {
         let mut has_evicted = self.evict(now);
         let is_old = |record: &SegmentRecord<T>| {
-            now.saturating_duration_since(record.newest_at) > self.retention.age_min
+            now.saturating_duration_since(record.newest_at) > self.retention.age_max
         };
         if self.retention.events_min == 0
             && self.segments.len() == 1
@@ -339,10 +345,10 @@ impl<T> RingWriter<T> {
         }
     }
 
-    /// When the newest event of the oldest segment was appended. That segment is the next one to be evicted by age.
+    /// When the oldest value was appended.
     #[must_use]
     pub fn oldest_at(&self) -> Option<Instant> {
-        self.segments.front().map(|oldest| oldest.newest_at)
+        self.segments.front().map(|oldest| oldest.first_at)
     }
 
     /// Whether the newest segment takes no more values: it is full, or so large that evicting it whole would drop too much.
@@ -362,6 +368,7 @@ impl<T> RingWriter<T> {
             segment: Segment { first, slots },
             events: 0,
             bytes: 0,
+            first_at: now,
             newest_at: now,
         });
         self.publish_directory();
@@ -385,7 +392,7 @@ impl<T> RingWriter<T> {
             return false;
         };
         let age = now.saturating_duration_since(oldest.newest_at);
-        let is_old = age > self.retention.age_min;
+        let is_old = age > self.retention.age_max;
         self.bytes > self.retention.bytes_max
             || (self.bytes > self.lean_max && age > RECENT_AGE)
             || self.events > self.retention.events_max

@@ -93,8 +93,9 @@ pub fn floor(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion
     known_since(snapshot, history).max(snapshot.forgotten)
 }
 
-/// The oldest version after which the ring holds every event.
-fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
+/// The oldest version after which the ring holds every event, forgotten ones included.
+#[must_use]
+pub fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
     let oldest = history.oldest();
     if oldest == 0 {
         return snapshot.listed_at;

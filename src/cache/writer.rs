@@ -364,9 +364,11 @@ impl CacheWriter {
         self.cache.trim();
     }
 
-    /// Lets the history and the tombstones have what they may have at most, halved `cuts` times, because memory is short; no cuts let them grow
-    /// again. Events of the last 15 seconds stay as far as `recent_max` bytes allow. Watches that have read what is evicted continue.
-    pub fn cut_history(&mut self, cuts: u32, recent_max: usize, now: Instant) {
+    /// Evicts events that are older than `age_max`, and lets the history and the tombstones have what they may have at most, halved `cuts`
+    /// times, because memory is short; no cuts let them grow again. Events of the last 15 seconds stay as far as `recent_max` bytes allow.
+    /// Watches that have read what is evicted continue.
+    pub fn cut_history(&mut self, cuts: u32, recent_max: usize, age_max: Duration, now: Instant) {
+        self.ring.set_age_max(age_max);
         cut(&mut self.ring, self.len_max.events, (cuts, recent_max), now);
         if let Some(tombstones) = &mut self.tombstones {
             cut(tombstones, self.len_max.tombstones, (cuts, recent_max), now);
@@ -380,10 +382,28 @@ impl CacheWriter {
         self.objects_len
     }
 
-    /// The size of the history: events, bytes, and when the newest event of its oldest segment was appended.
+    /// The size of the history: events and bytes.
     #[must_use]
-    pub fn history_size(&self) -> (usize, usize, Option<Instant>) {
-        (self.ring.events(), self.ring.bytes(), self.ring.oldest_at())
+    pub fn history_size(&self) -> (usize, usize) {
+        (self.ring.events(), self.ring.bytes())
+    }
+
+    /// When the oldest event arrived that a client may still resume from; `None` if there is none.
+    #[must_use]
+    pub fn resumable_since(&self) -> Option<Instant> {
+        let forgotten = self.state.forgotten;
+        if forgotten == ResourceVersion(0) {
+            return self.ring.oldest_at();
+        }
+        // Rare: of more relists than are remembered, the history before the first ones is forgotten although it is held.
+        let ring = self.ring.ring();
+        let first = ring.partition_point(|event| event.resource_version() <= forgotten);
+        let mut arrived_at = None;
+        let read = ring.read(first, |_, event| {
+            arrived_at = Some(event.arrived_at());
+            ControlFlow::Break(())
+        });
+        read.ok().and(arrived_at)
     }
 
     /// The deletions that are kept for clients that catch up: their number and bytes. As long as the history has a deletion, too, its bytes

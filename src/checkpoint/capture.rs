@@ -7,15 +7,6 @@ use std::sync::Arc;
 use crate::cache::{Epoch, Event, Lagged, Sequence, Snapshot, WatchCache, known_since};
 use crate::resource::{KeyRef, Object, ResourceVersion};
 
-/// How much of the history goes into a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryShare {
-    /// All that the cache holds.
-    All,
-    /// None: the checkpoint begins with the newest state.
-    None,
-}
-
 /// A snapshot and the events that lead to it.
 #[derive(Clone, Debug)]
 pub struct Capture {
@@ -29,16 +20,14 @@ pub struct Capture {
 impl Capture {
     /// Captures the cache; `None` if it is not filled yet.
     #[must_use]
-    pub fn of(cache: &WatchCache, share: HistoryShare) -> Option<Self> {
+    pub fn of(cache: &WatchCache) -> Option<Self> {
         let snapshot = cache.snapshot()?;
-        let mut events = Vec::new();
-        let mut base_version = snapshot.resource_version;
-        if share == HistoryShare::All {
-            // The floor first: an eviction afterwards can only make the history shorter, which the next lines notice.
-            let known = floor(&snapshot, cache.history());
-            let oldest = cache.history().oldest().min(snapshot.sequence);
-            if let Ok(all) = events_between(cache, oldest, snapshot.sequence) {
-                events = all;
+        // This first: an eviction afterwards can only make the history shorter, which the next lines notice. What is forgotten does not count:
+        // events below that are in the history, and the base is the state before them.
+        let known = known_since(&snapshot, cache.history());
+        let oldest = cache.history().oldest().min(snapshot.sequence);
+        let (events, base_version) = match events_between(cache, oldest, snapshot.sequence) {
+            Ok(events) => {
                 let first = events.first().filter(|event| event.sequence() > 0);
                 let before = |event: &Arc<Event>| {
                     ResourceVersion(event.resource_version().0.saturating_sub(1))
@@ -96,6 +85,21 @@ impl Capture {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.snapshot.epoch
+    }
+
+    /// Gives up the oldest events until the rest has at most `len_max` bytes, if it can.
+    pub fn shorten_to(&mut self, len_max: u64) {
+        let mut excess = self.frames_len().saturating_sub(len_max);
+        let mut kept = self.events.as_slice();
+        while excess > 0
+            && let Some((first, rest)) = kept.split_first()
+        {
+            excess = excess.saturating_sub(first.object().frame_len() as u64);
+            self.base_version = self.base_version.max(first.resource_version());
+            kept = rest;
+        }
+        let dropped = self.events.len() - kept.len();
+        self.events.drain(..dropped);
     }
 
     /// About the length of the frames that a checkpoint of it holds.

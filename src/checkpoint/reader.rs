@@ -138,7 +138,7 @@ impl<R: Read> CheckpointReader<R> {
         &self.header
     }
 
-    /// Reads the rest.
+    /// Reads the rest. As long as `excess` bytes of memory are too many, so many bytes of the oldest history are given up.
     ///
     /// # Errors
     /// See [`CheckpointError`]. A damaged journal is no error.
@@ -357,6 +357,30 @@ impl JournalReader {
             }
         }
         Some(())
+    }
+
+    /// Moves the oldest events into the base until so many bytes are free. Events that a damaged end may still take away stay; those before
+    /// the first version do not, because without that the whole state is refused.
+    fn forget(&mut self, excess: usize) {
+        let mut freed = 0;
+        while freed < excess {
+            let reached = self.reached.map_or(self.events.len(), |(_, count)| count);
+            if reached == 0 {
+                return;
+            }
+            let Some(event) = self.events.pop_front() else {
+                return;
+            };
+            freed += event.change.object().allocated_len();
+            self.base_version = event.change.object().resource_version();
+            match event.change {
+                Change::Put(object) => drop(self.base.insert(object)),
+                Change::Delete(object) => drop(self.base.remove(object.key())),
+            }
+            if let Some((_, count)) = &mut self.reached {
+                *count -= 1;
+            }
+        }
     }
 
     /// Notes the version of a record; `None` if it goes backwards.

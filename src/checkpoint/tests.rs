@@ -47,7 +47,7 @@ fn restored(bytes: &[u8], key: Option<&StateKey>) -> CacheWriter {
 
 /// Appends what the world has published since `next`; returns the sequence that follows.
 fn append_newest(file: &mut CheckpointWriter<Vec<u8>>, world: &World, next: Sequence) -> Sequence {
-    let newest = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let newest = Capture::of(world.writer.cache()).unwrap();
     let events = newest.events().iter();
     let events: Vec<_> = events
         .filter(|event| event.sequence() >= next)
@@ -104,7 +104,7 @@ fn a_restored_cache_serves_what_the_first_one_served() {
         for _ in 0..seed * 3 {
             world.step();
         }
-        let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+        let capture = Capture::of(world.writer.cache()).unwrap();
         let bytes = written(&capture, None).out().clone();
         assert_same(&world.writer, &restored(&bytes, None), world.version);
     }
@@ -115,7 +115,7 @@ fn the_journal_continues_the_history() {
     for key in [None, Some(key(1))] {
         let mut world = World::new(7, 1_000, OBSERVED());
         (0..10).for_each(|_| world.step());
-        let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+        let capture = Capture::of(world.writer.cache()).unwrap();
         let mut file = written(&capture, key.as_ref());
         let mut next = capture.next_sequence();
         for _ in 0..20 {
@@ -143,7 +143,7 @@ fn gaps_are_restored() {
     world.version += 40;
     world.state = world.state.into_iter().skip(1).collect();
     (0..5).for_each(|_| world.step());
-    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let capture = Capture::of(world.writer.cache()).unwrap();
     let bytes = written(&capture, None).out().clone();
     assert_same(&world.writer, &restored(&bytes, None), world.version);
 }
@@ -157,7 +157,7 @@ fn a_lost_history_is_still_known() {
         let listed = vec![Sample::new("a/x", 20).object()];
         let version = ResourceVersion(30);
         writer.replace(listed, version, Instant::now()).unwrap();
-        let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
+        let capture = Capture::of(writer.cache()).unwrap();
         let state = read(&written(&capture, None).into_out(), None)
             .unwrap()
             .state;
@@ -181,7 +181,7 @@ fn a_lost_history_has_a_bound() {
         let mut writer = CacheWriter::after_loss(kind(Layout::Typed), keep(10), OBSERVED(), lost);
         let version = ResourceVersion(30);
         writer.replace(Vec::new(), version, Instant::now()).unwrap();
-        let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
+        let capture = Capture::of(writer.cache()).unwrap();
         let content = read(&written(&capture, None).into_out(), None).unwrap();
         content.state
     };
@@ -199,7 +199,8 @@ fn a_lost_history_has_a_bound() {
 fn a_checkpoint_without_history_begins_with_the_newest_state() {
     let mut world = World::new(3, 1_000, OBSERVED());
     (0..20).for_each(|_| world.step());
-    let capture = Capture::of(world.writer.cache(), HistoryShare::None).unwrap();
+    let mut capture = Capture::of(world.writer.cache()).unwrap();
+    capture.shorten_to(0);
     let bytes = written(&capture, None).out().clone();
     let restored = restored(&bytes, None);
     assert_eq!(objects(&world.writer), objects(&restored));
@@ -214,7 +215,7 @@ fn a_checkpoint_without_history_begins_with_the_newest_state() {
 fn sample_file(key: Option<&StateKey>) -> (Vec<u8>, Vec<Vec<String>>) {
     let mut world = World::new(11, 1_000, OBSERVED());
     (0..6).for_each(|_| world.step());
-    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let capture = Capture::of(world.writer.cache()).unwrap();
     let mut file = written(&capture, key);
     let mut states = vec![objects(&world.writer)];
     let mut next = capture.next_sequence();
@@ -255,7 +256,7 @@ fn any_changed_byte_is_noticed() {
 fn a_header_with_an_impossible_history_is_refused() {
     let mut world = World::new(11, 1_000, OBSERVED());
     (0..20).for_each(|_| world.step());
-    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let capture = Capture::of(world.writer.cache()).unwrap();
     let newest = world.version;
     let claim = |change: &dyn Fn(&mut CheckpointHeader)| {
         let kind = kind(Layout::Typed);
@@ -298,7 +299,7 @@ fn an_object_that_is_newer_than_the_history_is_refused() {
         writer
             .replace(vec![object], version, Instant::now())
             .unwrap();
-        let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
+        let capture = Capture::of(writer.cache()).unwrap();
         read(&written(&capture, None).into_out(), None)
     };
     assert!(state(20).is_ok());
@@ -310,7 +311,7 @@ fn an_object_that_is_newer_than_the_history_is_refused() {
 fn a_stream_ends_with_a_whole_block() {
     let mut world = World::new(11, 1_000, OBSERVED());
     (0..40).for_each(|_| world.step());
-    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let capture = Capture::of(world.writer.cache()).unwrap();
     let bytes = written(&capture, None).into_out();
     let read = |bytes: &[u8]| {
         let reader = CheckpointReader::open_stream(Cursor::new(bytes.to_vec()))?;
@@ -337,7 +338,7 @@ fn a_stream_ends_with_a_whole_block() {
 fn events_from_another_machine_have_the_age_that_they_had_there() {
     let mut world = World::new(11, 1_000, OBSERVED());
     (0..40).for_each(|_| world.step());
-    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let capture = Capture::of(world.writer.cache()).unwrap();
     let hour = 3_600_000;
     let writing = WriteClock {
         instant: Instant::now() + Duration::from_secs(5),
@@ -436,4 +437,137 @@ fn keys_have_32_bytes_in_base64() {
         assert_eq!(StateKey::parse(text).unwrap_err(), SealError::Key);
     }
     assert_eq!(format!("{:?}", key(3)), "StateKey(…)");
+}
+
+/// A cut, a loss of the watch, a proof, a compaction, and ordinary changes.
+fn shake(world: &mut World) {
+    match world.dice.below(12) {
+        0..3 => world.lose_and_relist(),
+        3 => {
+            let version = world.version + 1 + world.dice.below(5);
+            let snapshot = world.writer.cache().snapshot().unwrap();
+            assert!(
+                world
+                    .writer
+                    .cache()
+                    .prove(&snapshot, ResourceVersion(version))
+            );
+            world.version = version;
+        }
+        4 => {
+            let cuts = u32::try_from(world.dice.below(5)).unwrap();
+            world.writer.cut_history(cuts, 0, Duration::MAX, world.now);
+            world.writer.expire(world.now);
+        }
+        5 => {
+            let version = world.version.saturating_sub(world.dice.below(20));
+            world.writer.forget(ResourceVersion(version));
+        }
+        _ => world.step(),
+    }
+}
+
+/// A cache that was restored without the history before this version.
+#[track_caller]
+fn assert_resumes_alike(world: &World, restored: &CacheWriter, base_version: u64) {
+    assert_eq!(objects(&world.writer), objects(restored));
+    assert_eq!(world.writer.objects_len(), restored.objects_len());
+    for version in 0..=world.version + 1 {
+        let resumed_here = resumed(restored, version);
+        match version < base_version {
+            true => assert!(resumed_here.is_err(), "from version {version}"),
+            false => assert_eq!(
+                resumed_here,
+                resumed(&world.writer, version),
+                "from version {version}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn whatever_a_cache_went_through_what_is_captured_of_it_can_be_read() {
+    for seed in 0..60 {
+        let mut world = World::after_loss(
+            seed,
+            20 + usize::try_from(seed).unwrap(),
+            OBSERVED(),
+            seed % 3 * 40,
+        );
+        let mut file: Option<(CheckpointWriter<Vec<u8>>, Epoch, Sequence)> = None;
+        for _ in 0..120 {
+            shake(&mut world);
+            let cache = Arc::clone(world.writer.cache());
+            let mut capture = Capture::of(&cache).unwrap();
+            let bytes = written(&capture, None).into_out();
+            assert_eq!(
+                read(&bytes, None).unwrap().end,
+                JournalEnd::Whole,
+                "seed {seed}"
+            );
+            assert_same(&world.writer, &restored(&bytes, None), world.version);
+            // With a part of the history only, down to none.
+            capture.shorten_to(capture.frames_len() * world.dice.below(4) / 4);
+            let bytes = written(&capture, None).into_out();
+            assert_eq!(
+                read(&bytes, None).unwrap().end,
+                JournalEnd::Whole,
+                "seed {seed}"
+            );
+            assert_resumes_alike(&world, &restored(&bytes, None), capture.base_version().0);
+            // A file that was written before, and continued.
+            let epoch = cache.snapshot().unwrap().epoch;
+            file = file.filter(|(_, of, _)| *of == epoch);
+            let Some((journal, _, next)) = &mut file else {
+                let capture = Capture::of(&cache).unwrap();
+                let next = capture.next_sequence();
+                file = Some((written(&capture, None), epoch, next));
+                continue;
+            };
+            *next = append_newest(journal, &world, *next);
+            let bytes = journal.out().clone();
+            assert_eq!(read(&bytes, None).unwrap().end, JournalEnd::Whole);
+            assert_eq!(objects(&world.writer), objects(&restored(&bytes, None)));
+        }
+    }
+}
+
+#[test]
+fn only_as_much_history_is_read_as_there_is_memory_for() {
+    let mut world = World::new(5, 1_000, OBSERVED());
+    (0..10).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache()).unwrap();
+    let mut file = written(&capture, None);
+    let mut next = capture.next_sequence();
+    for _ in 0..40 {
+        world.step();
+        next = append_newest(&mut file, &world, next);
+    }
+    let bytes = file.into_out();
+    let with_excess = |excess: usize| {
+        let reader = CheckpointReader::open(Cursor::new(&bytes), bytes.len() as u64, None);
+        let content = reader.unwrap().restore(clock(), &|| excess).unwrap();
+        assert_eq!(content.end, JournalEnd::Whole);
+        let mut writer = CacheWriter::new(kind(Layout::Typed), keep(1_000), OBSERVED());
+        let (base_version, count) = (content.state.base_version.0, content.state.events.len());
+        writer.publish_restored(content.state);
+        writer.dispatch(Instant::now());
+        assert_eq!(objects(&world.writer), objects(&writer));
+        assert_eq!(world.writer.objects_len(), writer.objects_len());
+        for version in 0..=world.version + 1 {
+            let expected = match version < base_version {
+                true => Err(ResourceVersion(base_version)),
+                false => resumed(&world.writer, version),
+            };
+            assert_eq!(
+                resumed(&writer, version),
+                expected,
+                "from version {version}"
+            );
+        }
+        count
+    };
+    let [all, some, none] = [0, 1, usize::MAX].map(with_excess);
+    assert!(all > some && some > none, "{all} {some} {none}");
+    assert!(none <= 3, "the last block's end may be missing");
 }

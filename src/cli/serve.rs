@@ -236,7 +236,8 @@ pub struct ServeFlags {
     /// Most bytes kept in the history of a resource; at least --frame-len-max.
     #[arg(long, value_name = "BYTES", help_heading = "Caches", default_value_t = RING_BYTES_MAX)]
     pub ring_bytes_max: ByteLen,
-    /// Events younger than this stay in the history as long as --ring-events-max and --ring-bytes-max allow.
+    /// Events younger than this stay in the history unless memory is short, as far as --ring-events-max and --ring-bytes-max allow. Older
+    /// ones stay while less than 70 % of --memory-max is in use.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = RING_AGE_MIN)]
     pub ring_age_min: TimeSpan,
     /// Resources whose clients can catch up, such as `pods,*.apps`; `*` means all.

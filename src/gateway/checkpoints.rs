@@ -20,7 +20,7 @@ use crate::cache::{Epoch, Sequence, WatchCache};
 use crate::checkpoint::directory::StateDirectory;
 use crate::checkpoint::{
     Capture, CheckpointContent, CheckpointError, CheckpointHeader, CheckpointReader,
-    CheckpointWriter, HistoryShare, JournalEnd, events_between,
+    CheckpointWriter, JournalEnd, events_between,
 };
 use crate::config::ResourcePattern;
 use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
@@ -308,9 +308,9 @@ impl Checkpoint {
 
 /// What is written of a cache: with as much of its history as fits into `room` bytes; `None` if not even the objects do.
 fn fitting_capture(cache: &WatchCache, room: u64) -> Option<Capture> {
-    let shares = [HistoryShare::All, HistoryShare::None];
-    let mut captures = shares.iter().filter_map(|share| Capture::of(cache, *share));
-    captures.find(|capture| capture.frames_len() <= room)
+    let mut capture = Capture::of(cache)?;
+    capture.shorten_to(room);
+    (capture.frames_len() <= room).then_some(capture)
 }
 
 /// Ends the task that follows a cache, unless that task was told to write a last time.

@@ -8,6 +8,9 @@ use parking_lot::Mutex;
 
 use crate::metrics::PressureStep;
 
+/// History is kept whatever its age as long as less than this is in use, in hundredths of the bound: well before anything has to be given up
+/// that costs CPU to make again, and so that a new cache finds room.
+const OLD_HISTORY_PERCENT: usize = 70;
 /// A step is taken at this many hundredths of the bound; the last one above the bound itself.
 const FRAMES_PERCENT: usize = 80;
 const HISTORY_PERCENT: usize = 88;
@@ -30,6 +33,11 @@ const CUTS_MAX: u32 = 4;
 const RECENT_SHARE: usize = 8;
 /// Readings at which new watches are refused until caches without watches are given up, too.
 const PATIENT_READINGS: u32 = 5;
+
+/// Bytes of a bound up to which histories of states from before may bring the process.
+pub(super) const fn restored_max(max: usize) -> usize {
+    max / 100 * OLD_HISTORY_PERCENT
+}
 
 impl PressureStep {
     /// All steps, mildest first.
@@ -87,6 +95,8 @@ pub(super) struct MemoryReading {
     pub(super) derived: usize,
     /// The longest history of all caches.
     pub(super) history: usize,
+    /// The age of the oldest event of all histories.
+    pub(super) oldest: Duration,
 }
 
 impl MemoryReading {
@@ -124,6 +134,8 @@ pub(super) struct HistoryBound {
     pub(super) cuts: u32,
     /// Up to this many bytes, recent events stay whatever the cuts.
     pub(super) recent_max: usize,
+    /// Older events go.
+    pub(super) age_max: Duration,
 }
 
 impl HistoryBound {
@@ -131,6 +143,7 @@ impl HistoryBound {
     const WHOLE: Self = Self {
         cuts: 0,
         recent_max: usize::MAX,
+        age_max: Duration::MAX,
     };
 }
 
@@ -147,6 +160,8 @@ pub(super) struct PressureMachine {
     max: usize,
     /// What each history may have without pressure.
     history_max: usize,
+    /// What each history has at least, unless memory is short.
+    age_min: Duration,
     level: PressureLevel,
     history: HistoryBound,
     /// Readings until the next time that what can be made again may be dropped, and histories may be cut.
@@ -157,11 +172,12 @@ pub(super) struct PressureMachine {
 }
 
 impl PressureMachine {
-    /// `max` is the process's bound, `history_max` what is configured for each history.
-    pub(super) const fn new(max: usize, history_max: usize) -> Self {
+    /// `max` is the process's bound; `history_max` and `age_min` are what is configured for each history.
+    pub(super) const fn new(max: usize, history_max: usize, age_min: Duration) -> Self {
         Self {
             max,
             history_max,
+            age_min,
             level: PressureLevel(0),
             history: HistoryBound::WHOLE,
             drop_after: 0,
@@ -217,11 +233,26 @@ impl PressureMachine {
             && (has_begun || reading.derived > self.share(DERIVED_PERCENT))
     }
 
+    /// Gives history back before memory is short, the oldest of all caches first, a quarter of the time at once. Events younger than the
+    /// minimum stay.
+    fn bound_age(&mut self, reading: MemoryReading) {
+        let used = reading.used();
+        if self.max == 0 || used < self.share(OLD_HISTORY_PERCENT - MARGIN_PERCENT) {
+            self.history.age_max = Duration::MAX;
+        } else if used >= self.share(OLD_HISTORY_PERCENT) && reading.oldest > self.age_min {
+            let shorter = (reading.oldest / 4 * 3).max(self.age_min);
+            self.history.age_max = self.history.age_max.min(shorter);
+        }
+    }
+
     /// Cuts histories while memory in use asks for it. Only without any pressure they grow again: they would soon be cut again otherwise.
     fn bound_history(&mut self, reading: MemoryReading) {
         self.bound_age(reading);
         if self.level.0 == 0 {
-            self.history = HistoryBound::WHOLE;
+            self.history = HistoryBound {
+                age_max: self.history.age_max,
+                ..HistoryBound::WHOLE
+            };
             return;
         }
         if !self.level.includes(PressureStep::History)

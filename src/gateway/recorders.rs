@@ -97,7 +97,7 @@ impl ResourceRecorder {
         ] {
             gauge.set(0);
         }
-        cache.ring_oldest_age.set(0.0);
+        cache.history.set(0.0);
     }
 
     /// Counts a contradiction between upstream and the cache.
@@ -249,7 +249,7 @@ impl FillRecorder for CacheRecorder {
         cache.ring_bytes.set(gauge(state.bytes));
         cache.tombstones.set(gauge(state.tombstones));
         cache.tombstone_bytes.set(gauge(state.tombstones_len));
-        cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
+        cache.history.set(state.history_age.as_secs_f64());
     }
 
     fn write_age(&self, age: SignedDuration) {

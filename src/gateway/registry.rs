@@ -69,6 +69,8 @@ pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
     pub(super) cached: CacheLists,
     pub(super) retention: Retention,
+    /// Events younger than this stay unless memory is short.
+    pub(super) history_age_min: Duration,
     /// Resources whose clients can catch up.
     pub(super) catch_up: Vec<ResourcePattern>,
     pub(super) limits: ReadLimits,

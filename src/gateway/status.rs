@@ -174,8 +174,6 @@ fn resource(
     let mut cursors = CursorSummary::default();
     let limits = HistoryLimits {
         fill: ring.map_or(0.0, |ring| ring.fill),
-        age_seconds: retention.age_min.as_secs_f64(),
-        events_min: retention.events_min as u64,
     };
     slot.streams.table.visit(|watch| {
         count(&mut cursors, names, (&name, limits), (watch, now));
@@ -221,7 +219,7 @@ fn ring(cache: &WatchCache, (retention, bytes): (&Retention, u64), now: Instant)
         bytes,
         fill: share(events, retention.events_max).max(share(bytes, retention.bytes_max)),
         oldest_version: first.map(|(version, _)| version),
-        newest_version: cache.newest_version().0,
+        newest_version: cache.newest_given().0,
         oldest_age_seconds: first.map_or(0.0, |(_, at)| {
             now.saturating_duration_since(at).as_secs_f64()
         }),
@@ -238,7 +236,6 @@ fn count(
     let Some(UnreadEvent {
         sequence,
         is_lost,
-        arrived_at,
         waits_since,
     }) = watch.unread
     else {
@@ -260,9 +257,7 @@ fn count(
     let client = watch.client;
     let lag = WatchLag {
         position,
-        events: lag_events,
         seconds: lag_seconds,
-        age_seconds: arrived_at.map_or(0.0, seconds),
         is_lost,
         is_initial: watch.is_initial,
     };

@@ -21,8 +21,8 @@ pub struct CacheMetrics {
     pub tombstones: IntGauge,
     /// Bytes of these deletions.
     pub tombstone_bytes: IntGauge,
-    /// Age of the oldest event in the ring, in seconds: how long a client may be away and still resume.
-    pub ring_oldest_age: Gauge,
+    /// Age of the oldest event that a client may still resume from, in seconds.
+    pub history: Gauge,
     /// How old the cache may be, in seconds.
     pub age: Gauge,
     /// Times the cache was filled from a list.
@@ -43,7 +43,7 @@ pub(super) struct CacheFamilies {
     ring_bytes: IntGaugeVec,
     tombstones: IntGaugeVec,
     tombstone_bytes: IntGaugeVec,
-    ring_oldest_age: GaugeVec,
+    history: GaugeVec,
     age: GaugeVec,
     initializations: IntCounterVec,
     frames_encoded: IntCounterVec,
@@ -79,9 +79,9 @@ impl CacheFamilies {
                 "Bytes of the deletions kept for clients that catch up.",
                 labels,
             )?,
-            ring_oldest_age: add.real_gauges(
-                "cache_ring_oldest_age_seconds",
-                "Age of the oldest event in the ring: how long a client may be away and still resume.",
+            history: add.real_gauges(
+                "cache_history_seconds",
+                "Age of the oldest event that a client may still resume from.",
                 labels,
             )?,
             initializations: add.counters(
@@ -120,7 +120,7 @@ impl CacheFamilies {
         ] {
             let _ = gauges.remove_label_values(values);
         }
-        for ages in [&self.ring_oldest_age, &self.age] {
+        for ages in [&self.history, &self.age] {
             let _ = ages.remove_label_values(values);
         }
         StateGauges::<CacheState>::forget(&self.state, values);
@@ -146,7 +146,7 @@ impl CacheFamilies {
             ring_bytes: self.ring_bytes.with_label_values(values),
             tombstones: self.tombstones.with_label_values(values),
             tombstone_bytes: self.tombstone_bytes.with_label_values(values),
-            ring_oldest_age: self.ring_oldest_age.with_label_values(values),
+            history: self.history.with_label_values(values),
             age: self.age.with_label_values(values),
             initializations: self.initializations.with_label_values(values),
             frames_encoded: self.frames_encoded.with_label_values(values),

@@ -90,7 +90,7 @@ fn what_an_ended_cache_said_last_is_not_shown() {
     for gone in [
         "upstream_connected{",
         "cache_objects{",
-        "ring_oldest_age_seconds{",
+        "cache_history_seconds{",
         "checkpoint_bytes{",
     ] {
         assert!(!page.contains(gone), "{gone}");

@@ -99,10 +99,6 @@ impl HistoryRange {
 pub struct HistoryLimits {
     /// How full it is, between 0 and 1. A full one drops an event for each new one.
     pub fill: f64,
-    /// Events of this age are dropped...
-    pub age_seconds: f64,
-    /// ...unless fewer than this many would be left.
-    pub events_min: u64,
 }
 
 /// How far a watch is behind.
@@ -110,12 +106,8 @@ pub struct HistoryLimits {
 pub struct WatchLag {
     /// Where it is in the history: 0 is the oldest event, 1 the newest.
     pub position: f64,
-    /// Events from the first unread one on.
-    pub events: u64,
     /// How long the first unread event has waited.
     pub seconds: f64,
-    /// The age of that event. It is older than the wait if it was published before the watch began.
-    pub age_seconds: f64,
     /// Whether the history has dropped that event.
     pub is_lost: bool,
     /// Whether it has not taken all of its initial events.
@@ -123,15 +115,14 @@ pub struct WatchLag {
 }
 
 impl HistoryLimits {
-    /// How badly a watch is behind. A history that is not nearly full drops events only by their age.
+    /// How badly a watch is behind. A history that is not nearly full drops events only while memory is short.
     fn state(self, lag: WatchLag) -> LagState {
-        let is_old = lag.events >= self.events_min && lag.age_seconds > NEARLY * self.age_seconds;
         let is_near_edge = self.fill > NEARLY && lag.position < ENDANGERED;
         if lag.is_lost {
             LagState::Lost
         } else if lag.seconds <= SLOW_SECONDS {
             LagState::Behind
-        } else if is_old || is_near_edge {
+        } else if is_near_edge {
             LagState::Endangered
         } else {
             LagState::Slow

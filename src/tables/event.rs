@@ -166,7 +166,7 @@ mod tests {
             events_min: 0,
             events_max: 4,
             bytes_max: usize::MAX,
-            age_min: Duration::ZERO,
+            age_max: Duration::ZERO,
         });
         for version in versions {
             let stored = stored(*version, "null").0;

@@ -28,7 +28,7 @@ const RETENTION: Retention = Retention {
     events_min: 0,
     events_max: 1024,
     bytes_max: 1 << 20,
-    age_min: Duration::from_secs(60),
+    age_max: Duration::from_secs(60),
 };
 /// Bookmarks come about every minute unless nothing happens in the cluster. After this time without any data the watch is requested again,
 /// which costs little.

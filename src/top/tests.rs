@@ -19,16 +19,10 @@ use crate::status::{
     SlowGroup, StatusDocument, TrafficStatus, WatchLag,
 };
 
-const LIMITS: HistoryLimits = HistoryLimits {
-    fill: 0.8,
-    age_seconds: 75.0,
-    events_min: 100,
-};
+const LIMITS: HistoryLimits = HistoryLimits { fill: 0.8 };
 const LAG: WatchLag = WatchLag {
     position: 0.5,
-    events: 600,
     seconds: 12.0,
-    age_seconds: 12.0,
     is_lost: false,
     is_initial: false,
 };

@@ -54,8 +54,8 @@ pub struct FillState {
     pub tombstones: usize,
     /// Length of these deletions, in bytes.
     pub tombstones_len: usize,
-    /// Age of the oldest part of the history; zero if it is empty.
-    pub oldest_age: Duration,
+    /// Age of the oldest event that a client may still resume from; zero if there is none.
+    pub history_age: Duration,
 }
 
 /// Bytes of memory that a cache holds beyond its objects.
@@ -63,6 +63,8 @@ pub struct FillState {
 pub struct HistoryMemory {
     /// The history.
     pub events: usize,
+    /// When its oldest event arrived.
+    pub oldest_at: Option<Instant>,
     /// Deletions kept for clients that catch up.
     pub tombstones: usize,
     /// Initial data that is not complete yet.
@@ -124,6 +126,7 @@ impl CacheSink {
     pub fn history_memory(&self) -> HistoryMemory {
         HistoryMemory {
             events: self.writer.history_size().1,
+            oldest_at: self.writer.resumable_since(),
             tombstones: self.writer.tombstones_size().1,
             initial: self.initial.memory_len(),
         }
@@ -136,8 +139,8 @@ impl CacheSink {
     }
 
     /// See [`CacheWriter::cut_history`].
-    pub fn cut_history(&mut self, cuts: u32, recent_max: usize) {
-        self.writer.cut_history(cuts, recent_max, now());
+    pub fn cut_history(&mut self, cuts: u32, recent_max: usize, age_max: Duration) {
+        self.writer.cut_history(cuts, recent_max, age_max, now());
     }
 
     /// Fills the cache with a state that was held before, for a driver that watches from its version.
@@ -176,7 +179,8 @@ impl CacheSink {
         let Some(snapshot) = self.writer.cache().snapshot() else {
             return;
         };
-        let (events, bytes, oldest_at) = self.writer.history_size();
+        let (events, bytes) = self.writer.history_size();
+        let since = self.writer.resumable_since();
         let (tombstones, tombstones_len) = self.writer.tombstones_size();
         self.recorder.state(FillState {
             version: snapshot.resource_version,
@@ -186,7 +190,7 @@ impl CacheSink {
             bytes,
             tombstones,
             tombstones_len,
-            oldest_age: oldest_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),
+            history_age: since.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),
         });
     }
 }

@@ -50,7 +50,7 @@ const RETENTION: Retention = Retention {
     events_min: 0,
     events_max: 64,
     bytes_max: 4 << 20,
-    age_min: Duration::from_secs(2),
+    age_max: Duration::from_secs(2),
 };
 
 /// Maximum bytes of a view's batches while memory is short.

@@ -91,10 +91,8 @@ pub struct UnreadEvent {
     pub sequence: Sequence,
     /// Whether it is nowhere in memory any more: the watch ends as soon as its connection takes something.
     pub is_lost: bool,
-    /// When it arrived, or the oldest event of the history if that no longer has it. `None` if it was dropped at this moment, and if only
-    /// initial events are unread.
-    pub arrived_at: Option<Instant>,
-    /// Since when the client waits for it: what was published before the client came has not kept it waiting.
+    /// Since when the client waits for it: what was published before the client came has not kept it waiting. `None` if it was dropped at
+    /// this moment.
     pub waits_since: Option<Instant>,
 }
 
@@ -137,7 +135,6 @@ impl WatchEntry {
         (is_initial || sequence < ring.head()).then_some(UnreadEvent {
             sequence,
             is_lost,
-            arrived_at,
             waits_since,
         })
     }

@@ -164,7 +164,6 @@ impl Stage<'_> {
         let mut settings = ServeSettings::embedded(upstream);
         settings.listen = any(PORT);
         settings.ring.events_max = plan.ring_events;
-        settings.ring.age_min = Duration::from_secs(1);
         settings.drift_interval = plan.drift_interval;
         settings.handover = plan.peer_of(name).map(handover_from);
         if plan.has_catch_up {

@@ -11,7 +11,7 @@ fn retention() -> Retention {
         events_min: 0,
         events_max: 2,
         bytes_max: usize::MAX,
-        age_min: Duration::MAX,
+        age_max: Duration::MAX,
     }
 }
 

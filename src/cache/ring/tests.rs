@@ -12,7 +12,7 @@ fn retention(segment_slots: usize, events_max: usize) -> Retention {
         events_min: 0,
         events_max,
         bytes_max: usize::MAX,
-        age_min: Duration::MAX,
+        age_max: Duration::MAX,
     }
 }
 
@@ -75,7 +75,7 @@ fn young_events_stay_until_memory_or_count_says_otherwise() {
         events_min: 2,
         events_max: 100,
         bytes_max: 1000,
-        age_min: Duration::from_secs(75),
+        age_max: Duration::from_secs(75),
     };
     let mut writer = RingWriter::new(keep);
     let ring = Arc::clone(writer.ring());
@@ -114,7 +114,7 @@ fn what_is_exactly_at_a_bound_stays() {
 
     let keep = Retention {
         events_min: 4,
-        age_min: Duration::from_secs(75),
+        age_max: Duration::from_secs(75),
         ..retention(2, 100)
     };
     let mut writer = RingWriter::new(keep);
@@ -135,19 +135,18 @@ fn a_segment_is_sealed_when_it_is_full_or_heavy() {
     let mut writer = RingWriter::new(keep);
     let start = Instant::now();
     assert_eq!(writer.oldest_at(), None);
-    let newest_of_first = start + Duration::from_secs(3);
     for (second, len) in (0..).zip([1, 1, 1, 1, 100, 1, 101, 1]) {
         writer.append(second, len, start + Duration::from_secs(second));
     }
     let counts: Vec<_> = writer.segments.iter().map(|record| record.events).collect();
     assert_eq!(counts, [4, 2, 1, 1]);
-    assert_eq!(writer.oldest_at(), Some(newest_of_first));
+    assert_eq!(writer.oldest_at(), Some(start));
 }
 
 #[test]
 fn a_ring_of_hints_gives_up_even_its_newest_value_when_that_is_old() {
     let keep = Retention {
-        age_min: Duration::from_secs(2),
+        age_max: Duration::from_secs(2),
         ..retention(4, 100)
     };
     let mut writer = RingWriter::new(keep);
@@ -205,7 +204,7 @@ fn bytes_bound_the_ring_however_young_its_events_are() {
         events_min: 100,
         events_max: 1000,
         bytes_max: 800,
-        age_min: Duration::from_secs(75),
+        age_max: Duration::from_secs(75),
     };
     let mut writer = RingWriter::new(keep);
     let ring = Arc::clone(writer.ring());
@@ -226,7 +225,7 @@ fn one_value_over_the_bound_is_still_delivered() {
         events_min: 0,
         events_max: 100,
         bytes_max: 10,
-        age_min: Duration::MAX,
+        age_max: Duration::MAX,
     };
     let mut writer = RingWriter::new(keep);
     let ring = Arc::clone(writer.ring());
@@ -313,7 +312,7 @@ proptest! {
         events_max in 1_usize..12,
         bytes_max in 20_usize..400,
     ) {
-        let keep = Retention { segment_slots: slots, events_min: 0, events_max, bytes_max, age_min: Duration::MAX };
+        let keep = Retention { segment_slots: slots, events_min: 0, events_max, bytes_max, age_max: Duration::MAX };
         let mut writer = RingWriter::new(keep);
         let ring = Arc::clone(writer.ring());
         let mut model = VecDeque::new();

@@ -33,7 +33,7 @@ pub(crate) fn keep(events_max: usize) -> Retention {
         events_min: 0,
         events_max,
         bytes_max: usize::MAX,
-        age_min: Duration::MAX,
+        age_max: Duration::MAX,
     }
 }
 

@@ -27,7 +27,7 @@ fn writer(events_max: usize) -> CacheWriter {
         events_min: 0,
         events_max,
         bytes_max: usize::MAX,
-        age_min: Duration::MAX,
+        age_max: Duration::MAX,
     };
     CacheWriter::new(kind, keep, Arc::new(Recorder::default()))
 }
@@ -133,9 +133,9 @@ fn a_history_that_is_cut_gives_its_memory_back_and_grows_again_later() {
     assert!(full.0 > LEN_MAX / 2 && full.1 > LEN_MAX / 2, "{full:?}");
     let cache = Arc::clone(world.writer.cache());
     let newest = ResourceVersion(world.version);
-    let oldest = super::super::floor(&cache.snapshot().unwrap(), cache.history());
+    let oldest = floor(&cache.snapshot().unwrap(), cache.history());
     for cuts in 1..=4 {
-        world.writer.cut_history(cuts, 0, world.now);
+        world.writer.cut_history(cuts, 0, Duration::MAX, world.now);
         let now = sizes(&world);
         // The newest segment stays.
         let may_have = |slots: usize| (LEN_MAX >> cuts).max(slots * 2_048);
@@ -150,7 +150,7 @@ fn a_history_that_is_cut_gives_its_memory_back_and_grows_again_later() {
     assert!(cache.resume_after(oldest).is_err());
     fill(&mut world);
     assert!(sizes(&world).0 < full.0 / 8, "it stays short");
-    world.writer.cut_history(0, 0, world.now);
+    world.writer.cut_history(0, 0, Duration::MAX, world.now);
     fill(&mut world);
     let again = sizes(&world);
     assert!(
@@ -180,21 +180,25 @@ fn a_cut_takes_nothing_from_a_history_that_is_shorter_nor_from_recent_events() {
         }
     };
     // A new cache, in which nothing is held yet, and then one that holds less than the cut leaves.
-    world.writer.cut_history(2, 0, world.now);
+    world.writer.cut_history(2, 0, Duration::MAX, world.now);
     fill(&mut world, LEN_MAX / 16);
     let held = size(&world);
     for cuts in [1, 2, 3, 4] {
-        world.writer.cut_history(cuts, 0, world.now);
+        world.writer.cut_history(cuts, 0, Duration::MAX, world.now);
         assert!(size(&world) >= held.min(LEN_MAX >> cuts) / 8 * 7);
     }
-    world.writer.cut_history(2, 0, world.now);
+    world.writer.cut_history(2, 0, Duration::MAX, world.now);
     fill(&mut world, LEN_MAX / 5);
-    world.writer.cut_history(0, 0, world.now);
+    world.writer.cut_history(0, 0, Duration::MAX, world.now);
     fill(&mut world, LEN_MAX / 2);
     let held = size(&world);
-    world.writer.cut_history(4, LEN_MAX, world.now);
+    world
+        .writer
+        .cut_history(4, LEN_MAX, Duration::MAX, world.now);
     assert_eq!(size(&world), held, "recent events stay");
-    world.writer.cut_history(4, LEN_MAX / 4, world.now);
+    world
+        .writer
+        .cut_history(4, LEN_MAX / 4, Duration::MAX, world.now);
     assert!((LEN_MAX / 5..=LEN_MAX / 4).contains(&size(&world)));
 }
 

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::pipe::{self, PipeBody, PipeWriter};
 use crate::blocking::spawn_blocking;
-use crate::checkpoint::{Capture, CheckpointHeader, CheckpointWriter, HistoryShare};
+use crate::checkpoint::{Capture, CheckpointHeader, CheckpointWriter};
 use crate::fairness::Peer;
 use crate::gateway::restored::clock;
 use crate::metrics::{ServedHandover, ServedHandoverMetrics};
@@ -145,7 +145,7 @@ impl HandoverOffers {
 
 /// Writes the whole state.
 fn write(out: PipeWriter, served: &ServedResource, cluster: Option<String>) -> io::Result<()> {
-    let capture = Capture::of(&served.cache, HistoryShare::All);
+    let capture = Capture::of(&served.cache);
     let capture = capture.ok_or_else(|| io::Error::other("the cache is not filled"))?;
     let clock = clock();
     let version = capture.snapshot().resource_version;

@@ -17,6 +17,7 @@ const fn all(resident: usize) -> MemoryReading {
         held: resident,
         derived: 0,
         history: HISTORY_MAX,
+        oldest: Duration::ZERO,
     }
 }
 

@@ -4,6 +4,10 @@
 //! times bytes that were measured. What the program has allocated beyond that, and what the allocator keeps for later, are parts of their
 //! own, so that the parts sum up to what is resident.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::Registry;
 use crate::admission::ResidentMemory;
 use crate::gateway::pressure::MemoryReading;
@@ -58,6 +62,13 @@ impl Registry {
                 .map(|cache| cache.history.events)
                 .max()
                 .unwrap_or_default(),
+            oldest: caches
+                .iter()
+                .filter_map(|cache| cache.history.oldest_at)
+                .min()
+                .map_or(Duration::ZERO, |at| {
+                    Instant::now().into_std().saturating_duration_since(at)
+                }),
         }
     }
 

@@ -98,7 +98,8 @@ impl Registry {
         );
         let mut max = limits.get().memory_max;
         let metrics = self.metrics.memory();
-        let mut machine = PressureMachine::new(max, history_max);
+        let age_min = self.settings.history_age_min;
+        let mut machine = PressureMachine::new(max, history_max, age_min);
         let mut evicted_at: Option<Instant> = None;
         loop {
             metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));

@@ -47,6 +47,7 @@ async fn registry(address: SocketAddr) -> Registry {
             denied: Vec::new(),
         },
         retention: keep(1000),
+        history_age_min: Duration::ZERO,
         catch_up: Vec::new(),
         limits: ReadLimits {
             frame_len_max: 1 << 20,

@@ -3,19 +3,13 @@
 use super::*;
 use crate::status::{ResourceStatus, StatusDocument};
 
-/// Drops an event for each new one, and none by age.
-const FULL: HistoryLimits = HistoryLimits {
-    fill: 1.0,
-    age_seconds: f64::INFINITY,
-    events_min: 0,
-};
+/// Drops an event for each new one.
+const FULL: HistoryLimits = HistoryLimits { fill: 1.0 };
 
 fn lag(position: f64, seconds: f64) -> WatchLag {
     WatchLag {
         position,
-        events: 7,
         seconds,
-        age_seconds: seconds,
         is_lost: false,
         is_initial: false,
     }
@@ -87,39 +81,6 @@ fn nobody_is_in_danger_before_the_history_drops_events() {
     let mut cursors = CursorSummary::default();
     cursors.add_behind(roomy, lag(0.0, 60.0));
     assert_eq!((cursors.slow, cursors.endangered), (1, 0));
-}
-
-#[test]
-fn a_watch_whose_event_is_nearly_too_old_is_in_danger_however_empty_the_history_is() {
-    let roomy = HistoryLimits {
-        fill: 0.1,
-        age_seconds: 300.0,
-        events_min: 1_000,
-    };
-    let old = WatchLag {
-        events: 2_000,
-        ..lag(0.9, 250.0)
-    };
-    let young = WatchLag {
-        age_seconds: 200.0,
-        ..old
-    };
-    // Age drops none of the last thousand events.
-    let kept = WatchLag { events: 999, ..old };
-    // The watch is young, but what it reads is not.
-    let late = WatchLag {
-        seconds: 6.0,
-        ..old
-    };
-    for (lag, expected) in [
-        (old, LagState::Endangered),
-        (young, LagState::Slow),
-        (kept, LagState::Slow),
-        (late, LagState::Endangered),
-    ] {
-        let mut cursors = CursorSummary::default();
-        assert_eq!(cursors.add_behind(roomy, lag), expected, "{lag:?}");
-    }
 }
 
 #[test]
