@@ -288,7 +288,8 @@ impl Registry {
             let mut state = self.state();
             // Under the lock: a new slot of the same key creates its series and writes its checkpoint after this.
             self.metrics.forget(key.into());
-            state.slots.remove(key)
+            let slot = state.slots.remove(key);
+            slot.inspect(|slot| slot.remove_checkpoint())
         };
         if let Some(slot) = slot {
             slot.close(end);
@@ -299,7 +300,7 @@ impl Registry {
     pub(super) async fn end_idle(&self) {
         loop {
             tokio::time::sleep(IDLE_PERIOD).await;
-            for key in self.unwanted() {
+            for key in self.retire_unwanted() {
                 info!(resource = %key, "ending a cache: idle, or its resource is gone");
                 self.close_slot(&key, Hub::close);
             }
@@ -308,8 +309,8 @@ impl Registry {
         }
     }
 
-    /// Caches that are idle or whose resource is gone.
-    fn unwanted(&self) -> Vec<CacheKey> {
+    /// Caches whose resource is gone, and idle ones, which no watch can join from now on.
+    fn retire_unwanted(&self) -> Vec<CacheKey> {
         // Clients that a drain has sent away come back to the next process, which continues from the checkpoints of these caches.
         if self.draining.is_begun() {
             return Vec::new();
@@ -317,7 +318,7 @@ impl Registry {
         let timeout = self.settings.limits.live.get().idle_timeout;
         let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
             let is_gone = matches!(&*slot.slot_state.borrow(), SlotState::Gone);
-            is_gone || (!self.is_pinned(key) && slot.is_idle(timeout))
+            is_gone || (!self.is_pinned(key) && slot.retire_if_idle(timeout))
         };
         let slots = self.slots().into_iter();
         slots.filter(is_unwanted).map(|(key, _)| key).collect()

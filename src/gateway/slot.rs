@@ -248,18 +248,12 @@ impl Slot {
         self.eviction.send_replace(());
     }
 
-    /// Whether no watch is open and the last use is longer ago than `timeout`.
-    pub(super) fn is_idle(&self, timeout: Duration) -> bool {
-        let used_at = self.used_at();
-        let watched = match &*self.slot_state.borrow() {
-            SlotState::Ready(served) => served.hub.is_watched(),
-            SlotState::Waiting(_)
-            | SlotState::GivenUp(_)
-            | SlotState::OtherEncoding
-            | SlotState::Gone
-            | SlotState::Closed => false,
-        };
-        !watched && used_at.elapsed() > timeout
+    /// Whether no watch is open and the last use is longer ago than `timeout`. Then none can be opened any more.
+    pub(super) fn retire_if_idle(&self, timeout: Duration) -> bool {
+        self.used_at().elapsed() > timeout
+            && self
+                .served()
+                .is_none_or(|served| served.hub.close_unwatched())
     }
 
     /// The state once the cache is no longer being filled, or after `wait`.
@@ -354,9 +348,8 @@ impl Slot {
         whole
     }
 
-    /// Ends its watches and its task for good, and removes its checkpoint: nobody uses the resource, or it must not be cached any more.
-    pub(super) fn discard(&self, end: fn(&Hub)) {
-        self.close(end);
+    /// Removes its checkpoint: nobody uses the resource, or it must not be cached any more.
+    pub(super) fn remove_checkpoint(&self) {
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.remove();
         }

@@ -104,7 +104,8 @@ impl Hub {
     /// Joins the view of this selector and form, for the client `peer`.
     ///
     /// # Errors
-    /// [`TooManyViews`] if the view would be new, and its selector costs more than the open views leave to this client.
+    /// [`TooManyViews`] if the view would be new, and its selector costs more than the open views leave to this client; or if the hub was
+    /// closed because nobody watched, so that it has room for none.
     pub fn join_as(
         &self,
         selector: &Selector,
@@ -127,6 +128,9 @@ impl Hub {
         };
         let subscription = {
             let mut directory = self.directory();
+            if directory.abandoned && room != ViewRoom::Unbounded {
+                return Err(TooManyViews);
+            }
             let view = directory.enter(key, self.kind.encoding, room)?;
             directory.waiters = directory.waiters.wrapping_add(1);
             if directory.closed {
@@ -197,6 +201,23 @@ impl Hub {
             directory.views().cloned().collect()
         };
         self.tell(&views, ViewCore::close);
+    }
+
+    /// Closes the hub unless it is watched; returns whether it is closed. Under the lock that joining takes: a watch either keeps the cache, or
+    /// finds no room in it and is forwarded, but none joins only to be ended.
+    #[must_use]
+    pub fn close_unwatched(&self) -> bool {
+        {
+            let mut directory = self.directory();
+            if directory.view_count() > 0 {
+                return false;
+            }
+            directory.closed = true;
+            directory.abandoned = true;
+        }
+        // Lists may wait for a version.
+        self.tell(&[], ViewCore::close);
+        true
     }
 
     /// Ends each watch at a time that it draws from the schedule, once its client has all events; also each watch that joins later. Events

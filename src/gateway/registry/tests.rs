@@ -27,11 +27,13 @@ use crate::config::ResourcePattern;
 use crate::decode::UpstreamStatus;
 use crate::fairness::Permits;
 use crate::protocol::request::RequestInfo;
+use crate::selector::Selector;
 use crate::serve::resources::ForwardCaller;
 use crate::upstream::client::{ConnectSource, ForwardIdentity};
 use crate::upstream::discovery::{DiscoveredResource, discover};
 use crate::upstream::driver::{DriverRecorder as _, FailureReport, RequestKind};
 use crate::upstream::reflector::Failure;
+use crate::view::ObjectFormat;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -99,7 +101,7 @@ async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
         let _busy = served.hub.hold();
         let sweeping = Arc::clone(&registry);
         let held = Arc::strong_count(&slot);
-        let sweep = std::thread::spawn(move || sweeping.unwanted());
+        let sweep = std::thread::spawn(move || sweeping.retire_unwanted());
         // The sweep has reached the slot and waits for its hub.
         let deadline = std::time::Instant::now() + TIMEOUT;
         let is_early = || std::time::Instant::now() < deadline;
@@ -113,6 +115,29 @@ async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
         sweep
     };
     assert_eq!(waiting.join().unwrap(), [key]);
+}
+
+#[tokio::test]
+async fn a_watch_either_keeps_an_idle_cache_or_is_forwarded() {
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let key = config_maps();
+    let available = registry
+        .availability(&key, FillWait::Long, Peer::UNKNOWN)
+        .await;
+    let Availability::Ready(served) = available else {
+        panic!("{available:?}");
+    };
+    let join = || {
+        let format = ObjectFormat::whole(key.encoding);
+        served.hub.join_as(&Selector::default(), format, peer(1))
+    };
+    // The client has asked for the cache long before, and joins at the last moment.
+    let joined = join().unwrap();
+    assert_eq!(registry.retire_unwanted(), []);
+    drop(joined);
+    assert_eq!(registry.retire_unwanted(), [key.clone()]);
+    assert!(join().is_err(), "it would be ended at once");
 }
 
 /// Paused time advances only when all tasks wait. Upstream's delay is longer than every other wait in this test.

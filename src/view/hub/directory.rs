@@ -74,6 +74,8 @@ pub(super) struct ViewDirectory {
     /// Number of watches that have joined, which distributes waiters over the shards.
     pub(super) waiters: usize,
     pub(super) closed: bool,
+    /// Whether it was closed because nobody watched.
+    pub(super) abandoned: bool,
     /// Whether watches that end because of `closed` must list again.
     pub(super) expired: bool,
     /// When the watches end, if that is known.
@@ -92,6 +94,7 @@ impl ViewDirectory {
             reached: HubPosition::default(),
             waiters: 0,
             closed: false,
+            abandoned: false,
             expired: false,
             end_schedule: None,
         }

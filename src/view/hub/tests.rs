@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cache::Change;
 use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
-use crate::resource::{EventKind, Layout};
+use crate::resource::{Encoding, EventKind, Layout};
 use crate::selector::LabelSelector;
 use crate::selector::tests::{labelled, tier};
 use crate::view::waiters::tests::Wakes;
@@ -736,4 +736,20 @@ fn a_view_sees_events_as_the_transition_table_says() {
         assert_eq!(read, Ok(through));
     }
     assert_eq!(kinds, [EventKind::Added]);
+}
+
+#[test]
+fn a_hub_is_closed_for_want_of_watches_only_if_none_joins_first() {
+    for _ in 0..200 {
+        let (_, hub) = scene(5);
+        let (joining, peer) = (Arc::clone(&hub), Peer::UNKNOWN);
+        let joiner = std::thread::spawn(move || {
+            let format = ObjectFormat::whole(Encoding::Json);
+            joining.join_as(&Selector::default(), format, peer)
+        });
+        let is_closed = hub.close_unwatched();
+        let joined = joiner.join().unwrap();
+        assert_ne!(is_closed, joined.is_ok());
+        assert!(joined.is_err() || !hub.is_closed());
+    }
 }
