@@ -3,6 +3,8 @@
 //! The task follows the cache's history as a client does: it never holds the writer up, and all work on files is done on threads for
 //! blocking work. After an error it starts over with a new file; the old one stays valid until the new one replaces it.
 
+mod file_queue;
+
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -14,7 +16,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::restored::{RestoreError, clock, read_state};
+use file_queue::{FileGeneration, FileQueue};
+
+use super::restored::{RestoreError, WantedState, clock, read_state};
 use crate::blocking::spawn_blocking;
 use crate::cache::{Epoch, Sequence, WatchCache};
 use crate::checkpoint::directory::StateDirectory;
@@ -45,6 +49,8 @@ pub(super) struct Checkpoints {
     interval: Duration,
     excluded: Vec<ResourcePattern>,
     rewrites: Arc<Semaphore>,
+    /// The work on each file.
+    queues: Mutex<HashMap<CacheKey, FileQueue, foldhash::fast::RandomState>>,
     /// Number of running tasks that write.
     followers: watch::Sender<usize>,
 }
@@ -56,6 +62,7 @@ pub(super) struct Checkpoint {
     directory: Arc<StateDirectory>,
     interval: Duration,
     rewrites: Arc<Semaphore>,
+    queue: FileQueue,
     followers: watch::Sender<usize>,
     metrics: CheckpointMetrics,
 }
@@ -86,9 +93,17 @@ impl Checkpoints {
             directory: Arc::clone(&self.directory),
             interval: self.interval,
             rewrites: Arc::clone(&self.rewrites),
+            queue: self.queue(key),
             followers: self.followers.clone(),
             metrics: metrics.checkpoint(key.into()),
         })
+    }
+
+    fn queue(&self, key: &CacheKey) -> FileQueue {
+        let mut queues = self.queues.lock();
+        // The others' caches have ended.
+        queues.retain(|known, queue| known == key || queue.is_shared());
+        queues.entry(key.clone()).or_default().clone()
     }
 
     /// Waits until the tasks that were told to end have written their files, at most this long.
@@ -114,7 +129,7 @@ impl Checkpoint {
     pub(super) async fn restore(&self, wanted: &WantedState) -> Option<CheckpointContent> {
         let (this, wanted) = (self.clone(), wanted.clone());
         let began = Instant::now();
-        let read = spawn_blocking(move || this.read(&kind, cluster.as_deref())).await;
+        let read = self.queue.run(move || this.read(&wanted)).await;
         let read =
             read.unwrap_or_else(|panic| Err(CheckpointError::Damaged(panic.to_string()).into()));
         let resource = &self.key;
@@ -176,10 +191,11 @@ impl Checkpoint {
     /// Removes the file, because its history is no longer upstream's or nobody uses the resource. What follows a cache now writes no more.
     pub(super) fn remove(&self) {
         let this = self.clone();
-        spawn_blocking(move || match this.directory.remove(&this.key) {
-            Ok(()) => this.metrics.bytes.set(0),
-            Err(error) => this.failed(&error),
-        });
+        self.queue
+            .remove(move || match this.directory.remove(&this.key) {
+                Ok(()) => this.metrics.bytes.set(0),
+                Err(error) => this.failed(&error),
+            });
     }
 
     fn failed(&self, error: &io::Error) {
@@ -198,9 +214,14 @@ impl Checkpoint {
         let guard_end = end.clone();
         self.followers.send_modify(|count| *count += 1);
         let count = FollowerCount(self.followers.clone());
+        let followed = FollowedCache {
+            served,
+            cluster,
+            generation: self.queue.generation(),
+        };
         let task = tokio::spawn(async move {
             let _count = count;
-            self.write_until(served, cluster, end).await;
+            self.write_until(followed, end).await;
         });
         FollowGuard {
             task,
@@ -208,22 +229,14 @@ impl Checkpoint {
         }
     }
 
-    async fn write_until(
-        self,
-        served: ServedResource,
-        cluster: Option<String>,
-        mut end: watch::Receiver<bool>,
-    ) {
+    async fn write_until(self, followed: FollowedCache, mut end: watch::Receiver<bool>) {
         let mut file = None;
         let mut pause = self.interval;
         loop {
             // An error inside means that the slot is gone; then there is no later write either.
             let ended = tokio::time::timeout(pause, end.wait_for(|end| *end));
             let is_last = ended.await.is_ok();
-            match self
-                .write(file.take(), &served, cluster.clone(), is_last)
-                .await
-            {
+            match self.write(file.take(), &followed, is_last).await {
                 Ok(next) => (file, pause) = (next, self.interval),
                 Err(error) => {
                     self.failed(&error);
@@ -240,11 +253,10 @@ impl Checkpoint {
     async fn write(
         &self,
         file: Option<CheckpointFile>,
-        served: &ServedResource,
-        cluster: Option<String>,
+        followed: &FollowedCache,
         is_last: bool,
     ) -> io::Result<Option<CheckpointFile>> {
-        let Some(snapshot) = served.cache.snapshot() else {
+        let Some(snapshot) = followed.served.cache.snapshot() else {
             return Ok(None);
         };
         let continued = file.filter(|file| file.epoch == snapshot.epoch && !file.is_long());
@@ -252,15 +264,15 @@ impl Checkpoint {
             Some(_) => None,
             None => Arc::clone(&self.rewrites).acquire_owned().await.ok(),
         };
-        let (this, served) = (self.clone(), served.clone());
-        let written = spawn_blocking(move || {
+        let (this, followed) = (self.clone(), followed.clone());
+        let written = self.queue.write(followed.generation, move || {
             let _permit = permit;
             let appended = continued
-                .map(|file| file.append(&served.cache))
+                .map(|file| file.append(&followed.served.cache))
                 .transpose()?;
             let mut file = match appended.flatten() {
                 Some(file) => file,
-                None => this.rewrite(&served, cluster)?,
+                None => this.rewrite(&followed)?,
             };
             if is_last {
                 file.writer.out().sync_data()?;
@@ -273,11 +285,10 @@ impl Checkpoint {
     }
 
     /// Writes a new file and replaces the old one with it. If it does not fit, neither is there afterwards.
-    fn rewrite(
-        &self,
-        served: &ServedResource,
-        cluster: Option<String>,
-    ) -> io::Result<CheckpointFile> {
+    fn rewrite(&self, followed: &FollowedCache) -> io::Result<CheckpointFile> {
+        let FollowedCache {
+            served, cluster, ..
+        } = followed;
         let room = self.directory.room_for(&self.key)?;
         let Some(capture) = fitting_capture(&served.cache, room) else {
             self.directory.remove(&self.key)?;
@@ -335,6 +346,16 @@ impl Drop for FollowerCount {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
+}
+
+/// A cache whose checkpoint is written.
+#[derive(Clone)]
+struct FollowedCache {
+    served: ServedResource,
+    /// The cluster's uid, if it is known.
+    cluster: Option<String>,
+    /// When the file was removed since, nothing is written any more.
+    generation: FileGeneration,
 }
 
 /// A file that is appended to.

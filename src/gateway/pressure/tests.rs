@@ -124,6 +124,35 @@ fn histories_are_not_cut_for_memory_that_is_free() {
 }
 
 #[test]
+fn history_stays_whatever_its_age_and_the_oldest_goes_first_before_memory_is_short() {
+    let mut machine = fresh();
+    let mut age_max = |used, minutes: u64| {
+        let decision = machine.decide(MemoryReading {
+            oldest: Duration::from_secs(minutes * 60),
+            ..all(used)
+        });
+        assert_eq!(decision.level.number(), 0);
+        decision.history.age_max
+    };
+    let minutes = |count: u64| Duration::from_secs(count * 60);
+    assert_eq!(age_max(699, 600), Duration::MAX);
+    assert_eq!(age_max(700, 600), minutes(450));
+    // Not all caches have followed yet.
+    assert_eq!(
+        [age_max(720, 600), age_max(720, 500)],
+        [minutes(450), minutes(375)]
+    );
+    assert_eq!(age_max(720, 400), minutes(300));
+    // It was enough.
+    assert_eq!([age_max(699, 300), age_max(640, 300)], [minutes(300); 2]);
+    assert_eq!(age_max(639, 300), Duration::MAX);
+    // What is younger than the minimum stays.
+    assert_eq!([age_max(799, 1), age_max(799, 1)], [Duration::MAX; 2]);
+    assert_eq!(age_max(799, 2), minutes(2) / 4 * 3);
+    assert_eq!([age_max(799, 2), age_max(799, 1)], [minutes(2) / 4 * 3; 2]);
+}
+
+#[test]
 fn recent_events_stay_until_new_watches_would_have_to_be_refused() {
     let mut machine = fresh();
     let mut recent = |resident| machine.decide(all(resident)).history.recent_max;
