@@ -32,7 +32,7 @@ use crate::protocol::status::Status;
 use crate::sync::{Mutex, MutexGuard};
 use lists::{Lists, Stall};
 use memory::Memory;
-pub use memory::{ResidentMemory, resident};
+pub use memory::{ResidentMemory, in_use, resident};
 
 /// A random range, so that clients that were refused together do not come back together.
 const LIST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;

@@ -1,12 +1,20 @@
 //! Compares the process's resident memory with its limit. Only Linux reports it; elsewhere there is no limit.
 
 use std::fs;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::allocator;
+
+/// What is freed stays resident if its neighbours are in use, and is used again by what comes next. So much beyond what is allocated, in
+/// hundredths, counts as in use all the same: it may never be used again.
+const TOLERANCE_PERCENT: usize = 15;
+
+/// The process before its first request.
+static AT_START: OnceLock<ResidentMemory> = OnceLock::new();
 
 /// How long a reading stays valid; reading costs about 20 µs.
 const FRESH: Duration = Duration::from_millis(100);
@@ -16,7 +24,7 @@ const FRESH: Duration = Duration::from_millis(100);
 pub(super) struct Memory {
     /// Bytes; 0 for no limit.
     max: Mutex<usize>,
-    resident: fn() -> Option<usize>,
+    in_use: fn() -> Option<usize>,
     last_reading: Mutex<Option<(Instant, bool)>>,
     /// Whether new requests are refused before the limit is reached.
     is_short: Mutex<bool>,
@@ -24,13 +32,15 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(max: usize) -> Self {
-        Self::with_reader(max, resident)
+        // The first reading is the one that later ones are compared with.
+        let _ = in_use();
+        Self::with_reader(max, in_use)
     }
 
-    fn with_reader(max: usize, resident: fn() -> Option<usize>) -> Self {
+    fn with_reader(max: usize, in_use: fn() -> Option<usize>) -> Self {
         Self {
             max: Mutex::new(max),
-            resident,
+            in_use,
             last_reading: Mutex::new(None),
             is_short: Mutex::new(false),
         }
@@ -65,7 +75,7 @@ impl Memory {
         match *last_reading {
             Some((at, is_over)) if now.saturating_duration_since(at) < FRESH => is_over,
             _ => {
-                let is_over = (self.resident)().is_some_and(|resident| resident > max);
+                let is_over = (self.in_use)().is_some_and(|in_use| in_use > max);
                 *last_reading = Some((now, is_over));
                 is_over
             }
@@ -92,6 +102,17 @@ impl ResidentMemory {
         Self::parse(&text)
     }
 
+    /// What is in use, if the process was like this at its start.
+    fn in_use(self, at_start: Self) -> usize {
+        if self.allocated == 0 {
+            // The allocator does not count.
+            return self.total;
+        }
+        let own = at_start.total.saturating_sub(at_start.files);
+        let used = self.files + own + self.allocated.saturating_sub(at_start.allocated);
+        self.total.min(used + used / 100 * TOLERANCE_PERCENT)
+    }
+
     fn parse(status: &str) -> Option<Self> {
         let bytes = |name: &str| -> Option<usize> {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -112,6 +133,13 @@ pub fn resident() -> Option<usize> {
     ResidentMemory::read().map(|memory| memory.total)
 }
 
+/// Bytes of this process that are in use; `None` if the system does not report them.
+#[must_use]
+pub fn in_use() -> Option<usize> {
+    let now = ResidentMemory::read()?;
+    Some(now.in_use(*AT_START.get_or_init(|| now)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +153,7 @@ mod tests {
         let memory = Memory::with_reader(10, || Some(11));
         assert!(memory.is_over(now));
         let memory = Memory {
-            resident: || Some(1),
+            in_use: || Some(1),
             ..memory
         };
         assert!(memory.is_over(now + FRESH / 2));
@@ -143,6 +171,26 @@ mod tests {
             memory.set_short(false);
             assert!(!memory.is_over(now));
         }
+    }
+
+    #[test]
+    fn what_was_freed_and_is_still_resident_is_not_in_use() {
+        let memory = |[total, files, allocated]: [usize; 3]| ResidentMemory {
+            total,
+            files,
+            allocated,
+        };
+        let start = memory([200, 120, 50]);
+        let in_use = |now| memory(now).in_use(start);
+        assert_eq!(in_use([200, 120, 50]), 200);
+        // 700 more are allocated, and 15 in a hundred count as never to be used again.
+        assert_eq!(in_use([2_000, 120, 750]), 1_035);
+        assert_eq!(in_use([950, 120, 750]), 950);
+        assert_eq!(
+            in_use([2_000, 120, 0]),
+            2_000,
+            "the allocator does not count"
+        );
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub(super) struct PressureDecision {
     pub(super) drops_frames: bool,
     /// What each history may have.
     pub(super) history: HistoryBound,
+    /// Whether watches that begin with a state, and lists beside another one, are refused.
+    pub(super) refuses: bool,
     /// How many bytes of caches without watches are to be given up although the bound holds, so that new watches are not refused forever.
     pub(super) excess: usize,
     /// How many bytes new caches may take.
@@ -209,6 +211,7 @@ impl PressureMachine {
             level: self.level,
             before,
             drops_frames,
+            refuses: self.refuses(reading),
             history: self.history,
             excess: self.excess(reading),
             room: self.room(reading),
@@ -280,9 +283,16 @@ impl PressureMachine {
             .unwrap_or(CUTS_MAX)
     }
 
+    /// Whether new watches are refused. Not for memory that is free and that the allocator has not yet returned: they would take no other, and
+    /// nothing is left to give back.
+    fn refuses(&self, reading: MemoryReading) -> bool {
+        self.level.includes(PressureStep::Admission)
+            && !self.is_used_below(PressureStep::Admission, reading)
+    }
+
     /// What is to be given up when refusing new watches was not enough.
     fn excess(&mut self, reading: MemoryReading) -> usize {
-        let is_refusing = self.level.includes(PressureStep::Admission);
+        let is_refusing = self.refuses(reading);
         self.refusing = if is_refusing { self.refusing + 1 } else { 0 }.min(PATIENT_READINGS);
         if self.refusing < PATIENT_READINGS {
             return 0;
@@ -330,12 +340,17 @@ impl PressureMachine {
             PressureStep::Eviction => {
                 reading.resident < self.share(step.percent() - MARGIN_PERCENT)
                     || (reading.resident <= self.max
-                        && is_below(reading.used(), PressureStep::Admission))
+                        && self.is_used_below(PressureStep::Admission, reading))
             }
             PressureStep::Frames | PressureStep::History | PressureStep::Admission => {
-                reading.resident <= self.max && is_below(reading.used(), step)
+                reading.resident <= self.max && self.is_used_below(step, reading)
             }
         }
+    }
+
+    /// Whether so little is in use that the step is taken back.
+    fn is_used_below(&self, step: PressureStep, reading: MemoryReading) -> bool {
+        reading.used() < self.share(step.percent() - MARGIN_PERCENT)
     }
 
     const fn share(&self, percent: usize) -> usize {

@@ -3,6 +3,10 @@
 use std::io::Read;
 use std::time::{Instant, SystemTime};
 
+use super::live::LiveLimits;
+use super::pressure::restored_max;
+use crate::admission::in_use;
+
 use crate::checkpoint::{
     CheckpointContent, CheckpointError, CheckpointReader, JournalEnd, WriteClock,
 };
@@ -26,7 +30,27 @@ pub(super) fn clock() -> WriteClock {
     WriteClock::new(Instant::now(), SystemTime::now())
 }
 
-/// The state of a resource of this kind in the cluster with this uid, if that is known.
+/// Which state is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct WantedState {
+    pub(super) kind: ResourceKind,
+    /// The cluster's uid, if it is known.
+    pub(super) cluster: Option<String>,
+    pub(super) limits: LiveLimits,
+}
+
+impl WantedState {
+    /// Bytes by which the process exceeds what histories may bring it to. Read again and again, because several states may be read at the
+    /// same time.
+    fn excess(&self) -> usize {
+        let max = self.limits.get().memory_max;
+        let in_use = if max == 0 { None } else { in_use() };
+        in_use.map_or(0, |len| len.saturating_sub(restored_max(max)))
+    }
+}
+
+/// The state that is wanted, with as much history as there is memory for. A state that has a cluster's uid is not used if this cluster's is
+/// not known.
 pub(super) fn read_state<R: Read>(
     reader: CheckpointReader<R>,
     wanted: &WantedState,

@@ -186,6 +186,24 @@ fn caches_go_when_new_watches_are_refused_for_long() {
 }
 
 #[test]
+fn new_watches_are_not_refused_for_memory_that_the_allocator_has_not_returned() {
+    let mut machine = fresh();
+    let mut refuses = |resident, held| {
+        let decision = machine.decide(MemoryReading {
+            held,
+            ..all(resident)
+        });
+        (decision.level.number(), decision.refuses)
+    };
+    assert_eq!(refuses(1_001, 1_001), (4, true));
+    // Everything that can be given back is free now, and stays resident.
+    assert_eq!(refuses(1_001, 760), (4, false));
+    assert_eq!(refuses(1_001, 780), (4, true));
+    assert_eq!(refuses(900, 900), (3, true));
+    assert_eq!(refuses(870, 870), (2, false));
+}
+
+#[test]
 fn new_caches_may_take_what_is_left_until_histories_are_cut() {
     let room = |resident, held| {
         let reading = MemoryReading {

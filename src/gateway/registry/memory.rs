@@ -130,7 +130,7 @@ impl Registry {
         self.room.set(decision.room);
         self.state().pressure = level;
         if let Some(admission) = &self.settings.admission {
-            admission.set_memory_short(level.includes(PressureStep::Admission));
+            admission.set_memory_short(decision.refuses);
         }
         for (_, slot) in self.slots() {
             slot.bound_frames(level.includes(PressureStep::Frames));

@@ -14,7 +14,7 @@ use super::history_loss::HistoryLoss;
 use super::prior_state::{PriorStates, StateOrigin};
 use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
-use crate::admission::resident;
+use crate::admission::in_use;
 use crate::cache::{CacheWriter, Observer, Retention};
 use crate::cache_rule::is_built_in;
 use crate::gateway::checkpoints::Checkpoint;
@@ -314,7 +314,7 @@ impl CacheKeeper {
         let room = self.headroom.of_further_cache();
         let has_room = room.is_none_or(|len| self.parts.room.is_for(len));
         // Many caches may have begun since the reading that the room is of.
-        max > 0 && (!has_room || resident().is_some_and(is_exceeded))
+        max > 0 && (!has_room || in_use().is_some_and(is_exceeded))
     }
 
     /// Sets the state after an attempt. Returns the pause before the next one; `None` if there is none.
