@@ -33,7 +33,9 @@ pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, GAPS_MAX, Gap, RewindError, Snapshot, floor, known_since};
 pub use snapshot_tracker::SnapshotTracker;
-pub use writer::{ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, VersionWentBack};
+pub use writer::{
+    ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, RestoredHistory, VersionWentBack,
+};
 
 use crate::resource::{ResourceKind, ResourceVersion};
 use crate::sync::{Mutex, MutexGuard};

@@ -76,6 +76,17 @@ impl ObjectMap {
         chunks.map(Arc::as_ref)
     }
 
+    /// Drops the last chunks, so many of them; returns whether any is left.
+    pub fn drop_last(&mut self, chunks: usize) -> bool {
+        let kept = self.chunks.len().saturating_sub(chunks);
+        let dropped = self.chunks.split_off(kept);
+        self.count -= dropped
+            .iter()
+            .map(|chunk| chunk.objects().len())
+            .sum::<usize>();
+        !self.chunks.is_empty()
+    }
+
     /// Drops the compressed blocks of all chunks.
     pub fn drop_blocks(&self) {
         self.chunks.iter().for_each(|chunk| chunk.drop_blocks());

@@ -19,7 +19,7 @@ use crate::resource::{EventKind, KeyRef, Object, ResourceKind, ResourceVersion};
 mod proof;
 mod restore;
 
-pub use restore::{PastEvent, PriorState};
+pub use restore::{PastEvent, PriorState, RestoredHistory};
 
 /// One change as upstream reports it. The cache decides whether it adds or modifies the object.
 #[derive(Debug)]
@@ -106,6 +106,21 @@ pub struct CacheWriter {
     dispatched: usize,
     /// Whether the observer has not yet reached the version that was published last.
     is_behind: bool,
+    /// Whether an event contradicts a proof.
+    is_contradicted: bool,
+    /// What is left of a list to be published.
+    listed: Option<ListedChanges>,
+}
+
+/// The changes by which a list differs from the state, in the order of versions.
+#[derive(Debug)]
+struct ListedChanges {
+    changes: std::vec::IntoIter<Change>,
+    /// Those that are appended.
+    events: Vec<Arc<Event>>,
+    /// The list's version.
+    version: ResourceVersion,
+    now: Instant,
 }
 
 impl CacheWriter {
@@ -154,6 +169,8 @@ impl CacheWriter {
             published: Vec::new(),
             dispatched: 0,
             is_behind: false,
+            is_contradicted: false,
+            listed: None,
         }
     }
 
@@ -201,13 +218,28 @@ impl CacheWriter {
         Ok(applied)
     }
 
+    /// [`CacheWriter::begin_list`] and the rest at once.
+    ///
+    /// # Errors
+    /// Those of [`CacheWriter::begin_list`].
+    pub fn publish_list(
+        &mut self,
+        listed: ObjectMap,
+        version: ResourceVersion,
+        now: Instant,
+    ) -> Result<ApplyOutcome, VersionWentBack> {
+        self.begin_list(listed, version, now)?;
+        Ok(self.continue_list(usize::MAX))
+    }
+
     /// Publishes a list. The first list fills the cache. A later list is compared with the state, and the difference is published
-    /// as events in version order, so that open watches continue (decision 5). [`CacheWriter::dispatch`] must follow.
+    /// as events in version order, so that open watches continue (decision 5): by [`CacheWriter::continue_list`], and nothing else may change
+    /// the state before. [`CacheWriter::dispatch`] must follow.
     ///
     /// # Errors
     /// [`VersionWentBack`] if the list is older than the cache or than a proven version, or contradicts the history that the cache
     /// has seen. Then the published state does not change.
-    pub fn publish_list(
+    pub fn begin_list(
         &mut self,
         listed: ObjectMap,
         version: ResourceVersion,
@@ -243,12 +275,37 @@ impl CacheWriter {
             return Err(went_back);
         }
         // The state at the proven version is known, but not what happened before and after it: two gaps.
-        self.state.remember_gap(held, current);
-        self.state.remember_gap(current, version);
-        let events: Vec<_> = changes
-            .into_iter()
-            .filter_map(|change| self.append(change, now))
-            .collect();
+        let floor = floor(&self.state, self.ring.ring());
+        let (from, to) = (held, current);
+        self.state.remember_gap(Gap { from, to }, floor);
+        self.state.remember_gap(gap, floor);
+        self.listed = Some(ListedChanges {
+            changes: changes.into_iter(),
+            events: Vec::new(),
+            version,
+            now,
+        });
+        Ok(())
+    }
+
+    /// Whether changes of a list are left to be published.
+    #[must_use]
+    pub const fn is_listing(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// Appends so many changes of a list, and publishes the state with the last of them.
+    pub fn continue_list(&mut self, count: usize) -> ApplyOutcome {
+        let Some(mut listed) = self.listed.take() else {
+            return ApplyOutcome::default();
+        };
+        for change in listed.changes.by_ref().take(count) {
+            listed.events.extend(self.append(change, listed.now));
+        }
+        if listed.changes.len() > 0 {
+            self.listed = Some(listed);
+            return ApplyOutcome::default();
+        }
         let applied = ApplyOutcome {
             events: listed.events.len(),
             ..ApplyOutcome::default()

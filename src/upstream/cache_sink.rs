@@ -20,6 +20,12 @@ use initial_buffer::InitialBuffer;
 /// batch may grow.
 const WAKE_COST: Duration = Duration::from_micros(2);
 
+/// Events that are restored, or found by a list, before other tasks run: about a millisecond.
+const RESTORED_PER_SLICE: usize = 256;
+const LISTED_PER_SLICE: usize = 256;
+/// Chunks of objects that are freed before other tasks run.
+const SPARE_PER_SLICE: usize = 4;
+
 /// Objects of the initial data between two reports of progress: about half a page.
 const OBJECTS_PER_REPORT: usize = 256;
 
@@ -78,6 +84,10 @@ pub struct CacheSink {
     recorder: Arc<dyn FillRecorder>,
     /// Initial data received so far; replaces the state when it is complete.
     initial: InitialBuffer,
+    /// What is left of a list that was compared with the state.
+    spare: ObjectMap,
+    /// The version of a bookmark that came while a list was published.
+    progressed: Option<ResourceVersion>,
     /// Number of objects in it, those included that were replaced since.
     initial_count: usize,
     /// Changes to be published together, in the order of arrival.
@@ -105,6 +115,8 @@ impl CacheSink {
             writer,
             recorder,
             initial: InitialBuffer::default(),
+            spare: ObjectMap::default(),
+            progressed: None,
             initial_count: 0,
             batch: Vec::new(),
             arrived_at: None,
@@ -143,11 +155,30 @@ impl CacheSink {
         self.writer.cut_history(cuts, recent_max, age_max, now());
     }
 
-    /// Fills the cache with a state that was held before, for a driver that watches from its version.
-    pub fn restore(&mut self, state: PriorState) {
-        self.writer.publish_restored(state);
+    /// Fills the cache with a state that was held before, for a driver that watches from its version. Other tasks run between slices of the
+    /// work.
+    pub async fn restore(&mut self, state: PriorState) {
+        let mut rest = self.writer.begin_restored(state);
+        while self.writer.continue_restored(&mut rest, RESTORED_PER_SLICE) {
+            tokio::task::yield_now().await;
+        }
         self.dispatch(ApplyOutcome::default());
         self.record_state();
+    }
+
+    /// Whether a list is not published yet: [`Sink::ready`] publishes the rest, and what came after it.
+    #[must_use]
+    pub const fn is_listing(&self) -> bool {
+        self.writer.is_listing()
+    }
+
+    /// Publishes the next changes of a list.
+    fn continue_list(&mut self) {
+        let applied = self.writer.continue_list(LISTED_PER_SLICE);
+        if !self.is_listing() {
+            self.dispatch(applied);
+            self.record_state();
+        }
     }
 
     /// Dispatches what was published to the views, or a first part of it if that is expensive; [`Sink::ready`] dispatches
@@ -220,12 +251,14 @@ impl Sink for CacheSink {
         let objects = self.initial.take();
         self.initial_count = 0;
         self.recorder.filled();
-        let applied = self
-            .writer
-            .publish_list(objects, version, now())
+        if self.writer.cache().snapshot().is_some() {
+            // Most of its objects are those that the cache has, and each is freed: that takes long, and nothing waits for it.
+            self.spare = objects.clone();
+        }
+        self.writer
+            .begin_list(objects, version, now())
             .map_err(|_| UpstreamWentBack)?;
-        self.dispatch(applied);
-        self.record_state();
+        self.continue_list();
         Ok(())
     }
 
@@ -237,7 +270,7 @@ impl Sink for CacheSink {
     }
 
     fn publish(&mut self) {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() || self.is_listing() {
             return;
         }
         let arrived_at = self.arrived_at.unwrap_or_else(now);
@@ -250,7 +283,11 @@ impl Sink for CacheSink {
     }
 
     fn progress(&mut self, version: ResourceVersion) {
-        self.writer.progress(version, now());
+        if self.is_listing() {
+            self.progressed = Some(version);
+        } else {
+            self.writer.progress(version, now());
+        }
     }
 
     fn tick(&mut self) {
@@ -264,9 +301,21 @@ impl Sink for CacheSink {
 
     /// Publishes and dispatches what is left, and frees what a list leaves, a slice at a time. Other tasks run between the slices.
     async fn ready(&mut self) {
+        while self.is_listing() {
+            tokio::task::yield_now().await;
+            self.continue_list();
+        }
+        if let Some(version) = self.progressed.take() {
+            self.publish();
+            self.progress(version);
+        }
+        self.publish();
         while self.writer.is_behind() {
             tokio::task::yield_now().await;
             self.dispatch(ApplyOutcome::default());
+        }
+        while self.spare.drop_last(SPARE_PER_SLICE) {
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct PriorState {
     pub base_version: ResourceVersion,
     /// History below this version must not be used.
     pub forgotten: ResourceVersion,
+    /// The state was proven to be upstream's at this version, if it is above the newest one.
+    pub proven: ResourceVersion,
     /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
     pub lost: ResourceVersion,
     /// Versions between which the history is not known, newest last.
@@ -35,25 +37,51 @@ pub struct PriorState {
     pub version: ResourceVersion,
 }
 
+/// What of a state is not restored yet.
+#[derive(Debug)]
+pub struct RestoredHistory {
+    events: std::vec::IntoIter<PastEvent>,
+    version: ResourceVersion,
+}
+
 impl CacheWriter {
     /// Publishes a restored state as the first state of this cache. [`CacheWriter::dispatch`] must follow.
     ///
     /// Clients can resume from every version from which they could in the process that held the state, as far as this cache's retention
     /// reaches. The next list continues the history, as after a watch that was lost.
     pub fn publish_restored(&mut self, restored: PriorState) {
+        let mut rest = self.begin_restored(restored);
+        self.continue_restored(&mut rest, usize::MAX);
+    }
+
+    /// Like [`CacheWriter::publish_restored`], which [`CacheWriter::continue_restored`] completes.
+    pub fn begin_restored(&mut self, restored: PriorState) -> RestoredHistory {
         debug_assert_eq!(self.state.epoch, Epoch(0), "the cache is empty");
         self.state.epoch = Epoch(1);
         self.cache.begin_epoch(Epoch(1));
         // Before the state is published: who finds the state finds this, too.
         self.cache.raise_lost(restored.lost);
+        self.cache.adopt_proof(restored.proven, restored.version);
         self.objects_len = restored.base.frames_len();
         self.state.objects = restored.base;
         self.state.listed_at = restored.base_version;
         self.state.forgotten = restored.forgotten;
         self.state.gaps = restored.gaps;
-        for PastEvent { change, arrived_at } in restored.events {
+        RestoredHistory {
+            events: restored.events.into_iter(),
+            version: restored.version,
+        }
+    }
+
+    /// Appends so many events of the history, and publishes the state with the last of them; returns whether more are left.
+    pub fn continue_restored(&mut self, rest: &mut RestoredHistory, count: usize) -> bool {
+        for PastEvent { change, arrived_at } in rest.events.by_ref().take(count) {
             self.append(change, arrived_at);
         }
-        self.publish(restored.version, Vec::new());
+        let is_more_left = rest.events.len() > 0;
+        if !is_more_left {
+            self.publish(rest.version, Vec::new());
+        }
+        is_more_left
     }
 }

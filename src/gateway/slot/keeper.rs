@@ -213,14 +213,17 @@ impl CacheKeeper {
             connections,
             contradicted: Arc::clone(&contradicted),
             unproven: None,
+            listed: None,
             cuts: CutFollower::new(parts.cuts.clone()),
         };
-        let cluster = self.cluster().await;
-        let start_from = match self.restore(&mut sink, cluster.as_deref()).await {
-            Ok(version) => version,
-            Err((contradiction, origin)) => {
-                return FillOutcome::ForeignState(contradiction, origin);
-            }
+        let restored = async {
+            let cluster = self.cluster().await?;
+            let version = self.restore(&mut sink, cluster.as_deref()).await?;
+            Ok((cluster, version))
+        };
+        let (cluster, start_from) = match restored.await {
+            Ok(restored) => restored,
+            Err(outcome) => return outcome,
         };
         let _follower = self.prior.checkpoint().map(|checkpoint| {
             checkpoint.follow(served.clone(), cluster, self.cells.ending.subscribe())

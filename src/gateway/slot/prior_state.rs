@@ -140,7 +140,7 @@ impl PriorStates {
             (Some(_) | None, _) => true,
         };
         let checkpoint_at = |is_turn| checkpoint.filter(|_| is_turn);
-        if let Some(content) = restore(checkpoint_at(is_first), kind, cluster).await {
+        if let Some(content) = restore(checkpoint_at(is_first), wanted).await {
             return Some((content, StateOrigin::Checkpoint));
         }
         if let Some(handover) = handover
@@ -148,7 +148,7 @@ impl PriorStates {
         {
             return Some((content, StateOrigin::Peer));
         }
-        let content = restore(checkpoint_at(!is_first), kind, cluster).await?;
+        let content = restore(checkpoint_at(!is_first), wanted).await?;
         Some((content, StateOrigin::Checkpoint))
     }
 
@@ -182,5 +182,5 @@ async fn restore(
     checkpoint: Option<&Checkpoint>,
     wanted: &WantedState,
 ) -> Option<CheckpointContent> {
-    checkpoint?.restore(kind, cluster).await
+    checkpoint?.restore(wanted).await
 }

@@ -127,7 +127,7 @@ impl SlotSink {
         if let Some(template) = bookmark_of(&restored.header, cache.kind()) {
             hub.learn_bookmark(template);
         }
-        self.cache_sink.restore(restored.state);
+        self.cache_sink.restore(restored.state).await;
         self.store_len();
     }
 
@@ -163,7 +163,18 @@ impl SlotSink {
     /// Shortens the history as far as memory requires, or lets it grow again.
     fn follow_pressure(&mut self) {
         if let Some(bound) = self.cuts.next() {
-            self.cache_sink.cut_history(bound.cuts, bound.recent_max);
+            self.cache_sink
+                .cut_history(bound.cuts, bound.recent_max, bound.age_max);
+        }
+    }
+
+    /// Serves a list once it is published.
+    fn serve_listed(&mut self) {
+        if !self.cache_sink.is_listing()
+            && let Some(version) = self.listed.take()
+        {
+            self.store_len();
+            self.serve(version);
         }
     }
 
@@ -236,8 +247,8 @@ impl Sink for SlotSink {
     /// The first call makes the slot ready: after the state was published and dispatched, and after metrics show it.
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
         self.cache_sink.replace(version)?;
-        self.store_len();
-        self.serve(version);
+        self.listed = Some(version);
+        self.serve_listed();
         Ok(())
     }
 
@@ -281,6 +292,7 @@ impl Sink for SlotSink {
 
     async fn ready(&mut self) {
         self.cache_sink.ready().await;
+        self.serve_listed();
     }
 }
 

@@ -258,8 +258,12 @@ async fn a_state_that_ends_the_attempt_is_not_used_for_the_next() {
     }
     first.slot.end();
     checkpoints.finish(TIMEOUT).await;
-    let kind = served.cache.kind();
-    let written = checkpoint.restore(kind, None).await.unwrap();
+    let wanted = WantedState {
+        kind: served.cache.kind().clone(),
+        cluster: None,
+        limits: LiveLimits::generous(),
+    };
+    let written = checkpoint.restore(&wanted).await.unwrap();
     assert!(!written.state.events.is_empty());
 
     let stage = Stage::new(|parts| {
@@ -273,6 +277,92 @@ async fn a_state_that_ends_the_attempt_is_not_used_for_the_next() {
     assert_eq!(stage.given_up(GiveUpReason::Panicked), 1);
     stage.slot.end();
     checkpoints.finish(TIMEOUT).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A server with one object, whose short pages fail this often before they are answered; returns how many were asked for.
+async fn unreadable_server(failures: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let compared = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&compared);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let count = Arc::clone(&count);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let query = request.uri().query().unwrap_or_default();
+                let code = if request.uri().path().contains("kube-system") {
+                    404
+                } else if query.contains("watch=") {
+                    400
+                } else if query.contains("limit=20")
+                    && count.fetch_add(1, Ordering::Relaxed) < failures
+                {
+                    [503, 429][failures % 2]
+                } else {
+                    200
+                };
+                let body = match code {
+                    200 => {
+                        r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"900000"},"items":[{"metadata":{"name":"other","namespace":"default","uid":"o","resourceVersion":"2"}}]}"#
+                    }
+                    _ => "{}",
+                };
+                let answer = Response::builder()
+                    .status(code)
+                    .header(CONTENT_TYPE, "application/json");
+                std::future::ready(answer.body(Full::<Bytes>::from(body)))
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+            tokio::spawn(connection);
+        }
+    });
+    (address, compared)
+}
+
+#[tokio::test]
+async fn a_state_that_cannot_be_compared_yet_is_neither_served_nor_forgotten() {
+    let folder =
+        std::env::temp_dir().join(format!("kube-fanout-{}", crate::resource::random_uuid()));
+    let directory = StateDirectory::open(&folder, None, 1 << 30).unwrap();
+    let checkpoints = Checkpoints::new(directory, Duration::from_millis(1), Vec::new());
+    let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
+    let checkpoint = checkpoints.of(&key, &Metrics::new().unwrap()).unwrap();
+    let first = Stage::new(|parts| parts.checkpoint = Some(checkpoint.clone())).await;
+    first.create("earlier").await;
+    let served = first.ready().await;
+    first.slot.end();
+    checkpoints.finish(TIMEOUT).await;
+    let wanted = WantedState {
+        kind: served.cache.kind().clone(),
+        cluster: None,
+        limits: LiveLimits::generous(),
+    };
+    assert!(checkpoint.restore(&wanted).await.is_some());
+
+    // Five failures in a row end the attempt, and the next one compares again.
+    for failures in [1, 2, 6] {
+        let (address, compared) = unreadable_server(failures).await;
+        let client = connect(address).await;
+        let stage = Stage::new(|parts| {
+            parts.client = client;
+            parts.checkpoint = Some(checkpoint.clone());
+        })
+        .await;
+        let served = stage.ready().await;
+        assert!(holds(&served, "default/other") && !holds(&served, "default/earlier"));
+        assert!(
+            compared.load(Ordering::Relaxed) > failures,
+            "it was compared"
+        );
+        drop(stage);
+        // The checkpoint of the other history was removed; write the first one's again.
+        let first = Stage::new(|parts| parts.checkpoint = Some(checkpoint.clone())).await;
+        first.create("earlier").await;
+        first.ready().await;
+        first.slot.end();
+        checkpoints.finish(TIMEOUT).await;
+    }
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -426,6 +516,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         connections: watch::Sender::new(0),
         contradicted: Arc::default(),
         unproven: None,
+        listed: None,
         cuts: CutFollower::default(),
     };
     stage.slot.close(Hub::close);

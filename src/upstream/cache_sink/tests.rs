@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
+use crate::cache::PastEvent;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::resource::Layout;
 use crate::selector::{EVALUATED, LabelSelector, Selector};
@@ -79,6 +80,80 @@ fn batches_and_relists_are_dispatched_in_turns_of_bounded_work() {
         (at(700), 600)
     );
     drop(entries);
+}
+
+#[test]
+fn a_state_from_before_is_restored_in_turns_and_what_a_list_leaves_is_freed_in_turns() {
+    let kind = kind(Layout::Typed);
+    let hub = Arc::new(Hub::new(&kind));
+    let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
+    let cache = Arc::clone(writer.cache());
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    let past = |version: u64| PastEvent {
+        change: Change::Put(Sample::new(&format!("a/{version}"), version).object()),
+        arrived_at: now(),
+    };
+    let state = PriorState {
+        base: ObjectMap::default(),
+        base_version: ResourceVersion(10),
+        forgotten: ResourceVersion(0),
+        proven: ResourceVersion(0),
+        lost: ResourceVersion(0),
+        gaps: Vec::new(),
+        events: (11..2_011).map(past).collect(),
+        version: ResourceVersion(2_010),
+    };
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polls = 1;
+    {
+        let mut restored = pin!(sink.restore(state));
+        while restored.as_mut().poll(&mut context) == Poll::Pending {
+            assert!(cache.snapshot().is_none(), "it is not complete");
+            polls += 1;
+        }
+    }
+    assert!(polls >= 2_000 / RESTORED_PER_SLICE);
+    assert_eq!(cache.snapshot().unwrap().objects.len(), 2_000);
+    let relist = |sink: &mut CacheSink| {
+        sink.restart();
+        for version in 11..2_011 {
+            let object = Sample::new(&format!("a/{version}"), version).object();
+            sink.initial(EventKind::Added, object);
+        }
+        sink.replace(ResourceVersion(3_000)).unwrap();
+    };
+    assert!(turns(&mut sink, relist).len() > 2);
+    assert!(sink.spare.is_empty());
+    assert_eq!(cache.snapshot().unwrap().objects.len(), 2_000);
+}
+
+#[test]
+fn the_changes_of_a_long_list_are_published_in_turns_and_what_follows_comes_after_them() {
+    let kind = kind(Layout::Typed);
+    let hub = Arc::new(Hub::new(&kind));
+    let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
+    let cache = Arc::clone(writer.cache());
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    sink.replace(ResourceVersion(10)).unwrap();
+    let put = |version: u64| Sample::new(&format!("a/{version}"), version).object();
+    let relist = |sink: &mut CacheSink| {
+        sink.restart();
+        (11..2_011).for_each(|version| sink.initial(EventKind::Added, put(version)));
+        sink.replace(ResourceVersion(3_000)).unwrap();
+        // The same chunk goes on.
+        sink.live(EventKind::Added, put(3_001));
+        sink.publish();
+        sink.progress(ResourceVersion(3_002));
+        sink.live(EventKind::Added, put(3_003));
+        sink.publish();
+        let snapshot = cache.snapshot().unwrap();
+        assert_eq!(snapshot.resource_version, ResourceVersion(10));
+    };
+    assert!(turns(&mut sink, relist).len() > 2_000 / LISTED_PER_SLICE);
+    let snapshot = cache.snapshot().unwrap();
+    assert_eq!(snapshot.resource_version, ResourceVersion(3_003));
+    assert_eq!(snapshot.objects.len(), 2_002);
+    assert_eq!(hub.reached().version, ResourceVersion(3_003));
 }
 
 /// The ages that were read.

@@ -107,6 +107,7 @@ impl Scene {
             connections,
             contradicted: Arc::default(),
             unproven: None,
+            listed: None,
             cuts: CutFollower::default(),
         };
         let scene = Self {
@@ -326,7 +327,7 @@ impl Continued {
             events: Vec::new(),
             version: ResourceVersion(PRIOR),
         };
-        sink.cache_sink.restore(state);
+        sink.cache_sink.restore(state).await;
         sink.serve_when_continued(StateCounter::default());
         let (driver, mut requests) = scene.drive(sink, Some(ResourceVersion(PRIOR)));
         let first = requests.recv().await.unwrap();
