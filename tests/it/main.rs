@@ -23,6 +23,7 @@ mod informer_chaos;
 mod kube_rs;
 mod log_filter;
 mod memory_budget;
+mod memory_restart;
 mod metrics;
 mod passthrough;
 mod rbac_answers;

@@ -38,7 +38,7 @@ async fn apiserver() -> Apiserver {
     apiserver::start(listener, options).unwrap()
 }
 
-async fn text(server: SocketAddr, target: &str) -> String {
+pub(crate) async fn text(server: SocketAddr, target: &str) -> String {
     let response = get(server, target).await;
     assert_eq!(response.status(), 200, "{target}");
     let body = response.into_body().collect().await;
@@ -50,7 +50,7 @@ async fn listed(server: SocketAddr) -> Value {
 }
 
 /// The sum of the samples that begin like this.
-async fn metric(gateway: &GatewayProcess, prefix: &str) -> f64 {
+pub(crate) async fn metric(gateway: &GatewayProcess, prefix: &str) -> f64 {
     let page = text(gateway.admin, "/metrics").await;
     let name = format!("kube_fanout_{prefix}");
     let samples = page.lines().filter(|line| line.starts_with(&name));
@@ -58,7 +58,7 @@ async fn metric(gateway: &GatewayProcess, prefix: &str) -> f64 {
     values.sum()
 }
 
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let give_up_at = Instant::now() + PATIENCE;
     while !holds().await {
         assert!(

@@ -113,6 +113,15 @@ impl GatewayProcess {
         rustix::process::kill_process(id, signal).unwrap();
     }
 
+    /// The most bytes that were resident.
+    pub(crate) fn peak_len(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.unwrap().trim().strip_suffix(" kB").unwrap();
+        kilobytes.parse::<u64>().unwrap() << 10
+    }
+
     /// Ends the process at once, as the kernel does when memory is short.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
