@@ -41,6 +41,8 @@ pub struct Control {
     pub round: AtomicUsize,
     /// Clients whose first response has started.
     pub ready: AtomicUsize,
+    /// Streams that slow clients have left to watch again.
+    pub renewals: AtomicU64,
     /// Events delivered so far.
     pub delivered: AtomicU64,
     /// When the newest of them arrived, nanoseconds since the epoch.

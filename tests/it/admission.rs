@@ -11,8 +11,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
 
+use crate::support::PATIENCE;
 use crate::support::client::text;
-use crate::support::history::PATIENCE;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps?resourceVersion=0";
 /// The objects together are larger than the socket buffers of sender and receiver, so a response that is not read blocks its writer.

@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
+use crate::support::PATIENCE;
 use crate::support::client::{send, text};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const DELIVERED: &str = r#"canary_duration_seconds_count{stage="delivery"}"#;

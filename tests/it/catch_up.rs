@@ -22,8 +22,9 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::kube_rs::store_watcher::{Collection, StoreWatcher};
+use crate::support::PATIENCE;
 use crate::support::gateway::Running;
-use crate::support::history::{PATIENCE, until};
+use crate::support::history::until;
 use crate::support::wire::Wire;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";

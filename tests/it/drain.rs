@@ -16,9 +16,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::support::PATIENCE;
 use crate::support::client::{HttpVersion, connect_and_get};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const EVENTS: &str = "/api/v1/events";

@@ -9,9 +9,9 @@ use kube_fanout::shutdown::Drain;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
+use crate::support::PATIENCE;
 use crate::support::client::{listed, text};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 const COMPARISONS: &str = "kube_fanout_drift_comparisons_total";
 

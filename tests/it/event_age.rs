@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use crate::support::PATIENCE;
 use crate::support::client::{self, HttpVersion, connect_and_get, text, version_of};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 

@@ -14,10 +14,10 @@ use kube_fanout::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use crate::support::PATIENCE;
 use crate::support::client::{
     CONFIGMAPS, HttpVersion, Watch, bytes, get, listed, metric, metric_of, send, text,
 };
-use crate::support::history::PATIENCE;
 use crate::support::process::GatewayProcess;
 use peer::Answer;
 

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::support::PATIENCE;
 use crate::support::client::{
     CONFIGMAPS, HttpVersion, connect_and_get, connect_and_get_as, get, version_of,
 };
@@ -24,8 +25,6 @@ const OBJECT_LEN: usize = 16_000;
 /// What the gateway may have beyond what it needs for the objects and one client. The history takes it within seconds.
 const ROOM: u64 = 48 << 20;
 const WRITES_PER_SECOND: u32 = 300;
-/// Longer than the history's age and all steps back.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 const POLL_PERIOD: std::time::Duration = std::time::Duration::from_millis(50);
 
 async fn apiserver() -> Apiserver {

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
-use std::time::Duration;
 
+use crate::support::PATIENCE;
 use crate::support::gateway;
 use bytes::Bytes;
 use gateway::Running;
@@ -22,8 +22,6 @@ use tokio::net::{TcpListener, TcpStream};
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const OBJECTS: usize = 40;
-/// Far longer than any step of these tests takes.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// API server, gateway and a client.
 struct Fixture {

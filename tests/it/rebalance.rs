@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::PATIENCE;
 use crate::support::client::{CONFIGMAPS, listed, text};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 /// Clients with a watch over HTTP/1.1, and clients with two watches on one connection of HTTP/2.
 const HTTP1_CLIENTS: usize = 100;

@@ -12,9 +12,9 @@ use kube_fanout::shutdown::Drain;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::PATIENCE;
 use crate::support::client::{get, text};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const LOOK: Duration = Duration::from_millis(20);

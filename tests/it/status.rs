@@ -9,10 +9,10 @@ use kube_fanout::shutdown::Drain;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use crate::support::PATIENCE;
 use crate::support::auth::until;
 use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get, send, text};
 use crate::support::gateway::Running;
-use crate::support::history::PATIENCE;
 
 /// More than the buffers of a connection hold.
 const OBJECTS: usize = 32;

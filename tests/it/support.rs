@@ -11,3 +11,6 @@ pub(crate) mod protobuf_relay;
 pub(crate) mod quiet;
 pub(crate) mod random;
 pub(crate) mod wire;
+
+/// The limit of a single wait for a state. It fails a test that hangs and measures nothing, so it is far more than a busy machine needs.
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(180);

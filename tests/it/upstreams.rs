@@ -9,10 +9,10 @@ use kube_fanout::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use crate::support::PATIENCE;
 use crate::support::client::{
     CONFIGMAPS, HttpVersion, Watch, create_kube_system, get, listed, send, text, version_of,
 };
-use crate::support::history::PATIENCE;
 use crate::support::process::GatewayProcess;
 use crate::support::wire::Wire;
 

@@ -38,7 +38,7 @@ use selection::Collection;
 /// Connections of a node: its kubelet's and its kube-proxy's.
 const CONNECTIONS_PER_NODE: usize = 2;
 /// Time for the record of a collection to reach the server's state.
-const SETTLE_WAIT: Duration = Duration::from_secs(20);
+const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// Share of the due writes that must have been made.
 const RATE_MET: f64 = 0.95;
 

@@ -35,11 +35,11 @@ const RECOVERY: Duration = Duration::from_secs(5);
 /// Size of each object that makes lists long, bytes.
 const BALLAST_LEN: usize = 2_900;
 /// Longest time for a list.
-const LIST_WAIT: Duration = Duration::from_secs(30);
+const LIST_WAIT: Duration = Duration::from_secs(120);
 /// Time of live events for the late watchers.
 const LATE_TIME: Duration = Duration::from_secs(2);
 /// Time for the reference to receive the last write.
-const SETTLE_WAIT: Duration = Duration::from_secs(15);
+const SETTLE_WAIT: Duration = Duration::from_secs(60);
 
 /// Clients and counters of the load.
 struct Load {

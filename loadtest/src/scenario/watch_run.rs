@@ -30,8 +30,9 @@ use window::Snapshot;
 /// Number of start versions of a mixed population, and of the writes that they are spread over.
 const STARTS: usize = 5;
 const STARTS_SPREAD: usize = 100;
-/// Time for the reference to receive the last write.
-const SETTLE_WAIT: Duration = Duration::from_secs(10);
+/// Time for the reference to receive the last write. Like the limits below it only ends a run that hangs: a machine with other work needs
+/// many times what it needs alone.
+const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// How often the swarm's answer to an order is polled.
 const LOOK: Duration = Duration::from_millis(5);
 /// Time of live events after slow watchers read again.
@@ -81,12 +82,14 @@ pub struct ActiveRun<'a> {
 
 /// Time for this many watchers to connect and get their first response: TLS takes milliseconds each on a busy machine.
 pub fn ready_wait(watchers: usize) -> Duration {
-    Duration::from_secs(25) + Duration::from_millis(4) * u32::try_from(watchers).unwrap_or(u32::MAX)
+    Duration::from_secs(120)
+        + Duration::from_millis(4) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
 /// Time for this many watchers to reach the reference.
 pub fn done_wait(watchers: usize) -> Duration {
-    Duration::from_secs(15) + Duration::from_millis(1) * u32::try_from(watchers).unwrap_or(u32::MAX)
+    Duration::from_secs(120)
+        + Duration::from_millis(1) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
 /// Time of a run besides its window.
@@ -99,9 +102,15 @@ impl<'a> WatchRun<'a> {
     pub async fn run(&self, results: &mut Results) -> Result<Recorder> {
         let running = self.begin(results).await?;
         let writing = self.churn.as_ref().map(Churn::start);
-        let is_slow = self.population.slowness.is_some();
-        running.control.stalled.store(is_slow, Ordering::Relaxed);
+        let slowness = self.population.slowness;
+        running
+            .control
+            .stalled
+            .store(slowness.is_some(), Ordering::Relaxed);
         let edges = running.measure(self.warm_up, self.duration).await?;
+        if slowness.is_some_and(|slow| slow.renews_every.is_some()) {
+            running.renewed().await;
+        }
         if running.control.stalled.swap(false, Ordering::Relaxed) {
             tokio::time::sleep(AFTER_WAKING).await;
         }
@@ -206,6 +215,14 @@ impl ActiveRun<'_> {
         let from = self.measure_begin()?;
         tokio::time::sleep(duration).await;
         Ok([from, self.measure_end()?])
+    }
+
+    /// Waits until a slow watcher has renewed its stream, which a busy machine may not manage within the window.
+    async fn renewed(&self) {
+        let deadline = Instant::now() + done_wait(self.run.population.watchers);
+        while self.control.renewals.load(Ordering::Relaxed) == 0 && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Starts to count latencies; returns a snapshot.

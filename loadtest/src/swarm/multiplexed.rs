@@ -186,6 +186,7 @@ async fn exchange<M: Member>(
             rest(thread, number, read_len, started).await;
         }
         if renews(thread, number, started) {
+            thread.control.renewals.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
         let Some(frame) = body.frame().await else {

@@ -456,6 +456,7 @@ impl<M: Member> Reactor<'_, M> {
             if matches!(seat.place, SlotState::Busy | SlotState::Stalled)
                 && seat.member.slowness().is_some_and(is_old)
             {
+                self.control.renewals.fetch_add(1, Ordering::Relaxed);
                 seat.member
                     .response_ended(ResponseEnd::Left, &mut self.recorder);
                 self.leave(number);

@@ -1,13 +1,10 @@
 //! A client's end of a watch: reads lines, and reports how the stream ended.
 
-use std::time::Duration;
-
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-/// Far longer than any step takes; a test that waits this long has failed.
-const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::support::PATIENCE;
 
 /// What [`Stream::next`] read.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,11 +37,11 @@ impl Stream {
                 return Next::Line(line);
             }
             let pending_len = self.buffer.len();
-            match tokio::time::timeout(TIMEOUT, self.body.frame()).await {
+            match tokio::time::timeout(PATIENCE, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap()),
                 Ok(Some(Err(_))) => return Next::Broken(pending_len),
                 Ok(None) => return Next::End(pending_len),
-                Err(_) => panic!("no data on the watch within {TIMEOUT:?}"),
+                Err(_) => panic!("no data on the watch within {PATIENCE:?}"),
             }
         }
     }

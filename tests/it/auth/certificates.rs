@@ -19,7 +19,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::auth::ASKING;
-use crate::support::auth::{AuthStage, PATIENCE};
+use crate::support::PATIENCE;
+use crate::support::auth::AuthStage;
 
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1";
 const END: &[u8] = b"0\r\n\r\n";
@@ -139,7 +140,7 @@ async fn a_stream_ends_when_the_certificate_expires_and_the_connection_is_nobody
             json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["configmaps"]});
         stage.allow("carol-maps", "carol", rule, "default").await;
         // Certificates have a resolution of one second.
-        let lifetime = Duration::from_secs(4);
+        let lifetime = Duration::from_secs(8);
         let started_at = tokio::time::Instant::now();
         let mut connection = authority.connect(&stage, "carol", lifetime).await;
         connection.send("GET", WATCH, "").await;

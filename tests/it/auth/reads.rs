@@ -6,7 +6,8 @@ use kube_fanout::config::AuthMode;
 use serde_json::{Value, json};
 
 use crate::auth::ASKING;
-use crate::support::auth::{AuthStage, PATIENCE, ROOT, next_piece};
+use crate::support::PATIENCE;
+use crate::support::auth::{AuthStage, ROOT, next_piece};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 

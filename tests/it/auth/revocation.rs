@@ -6,7 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::auth::ASKING;
-use crate::support::auth::{AuthStage, PATIENCE, next_piece, read_to_end, until};
+use crate::support::PATIENCE;
+use crate::support::auth::{AuthStage, next_piece, read_to_end, until};
 
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -36,7 +36,8 @@ use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::support::auth::{PATIENCE, next_piece, until};
+use crate::support::PATIENCE;
+use crate::support::auth::{next_piece, until};
 use crate::support::gateway::Running;
 use crate::support::wire::Wire;
 

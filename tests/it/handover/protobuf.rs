@@ -10,8 +10,8 @@ use kube_fanout::resource::{FieldTable, Gvr};
 use serde_json::json;
 
 use super::{LISTS, TAKEN, apiserver_of, create, gateway, next, ready};
+use crate::support::PATIENCE;
 use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get_as, metric};
-use crate::support::history::PATIENCE;
 use crate::support::protobuf_relay::{self, PROTOBUF};
 
 /// Lengths of objects, from a few lines to what etcd just accepts.

@@ -22,7 +22,8 @@ use tokio_rustls::client::TlsStream;
 use crate::hostile::identity::record;
 use crate::hostile::recorder::Recorder;
 use crate::hostile::wire::code;
-use crate::support::auth::{AuthStage, PATIENCE, until};
+use crate::support::PATIENCE;
+use crate::support::auth::{AuthStage, until};
 
 const MODES: [AuthMode; 3] = [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac];
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -10,7 +10,8 @@ use kube_fanout::apiserver::{self, Options};
 use tokio::net::TcpListener;
 
 use crate::hostile::relay::{Relay, Script};
-use crate::hostile::stage::{STEP_TIMEOUT, Stage, until, upstream_uri};
+use crate::hostile::stage::{Stage, until, upstream_uri};
+use crate::support::PATIENCE;
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 /// Go's JSON decoder accepts 10,000 levels.
@@ -40,7 +41,7 @@ async fn get(stage: &Stage, target: &str, headers: &[(&str, &str)]) -> Response<
         let (head, body) = stage.client.request(request).await.unwrap().into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
     };
-    tokio::time::timeout(STEP_TIMEOUT, exchange).await.unwrap()
+    tokio::time::timeout(PATIENCE, exchange).await.unwrap()
 }
 
 /// The number of levels of nesting in a response.

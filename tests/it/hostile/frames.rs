@@ -6,8 +6,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::hostile::stage::STEP_TIMEOUT;
 use crate::hostile::wire::send;
+use crate::support::PATIENCE;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -218,7 +218,7 @@ impl<S: AsyncRead + Unpin> RawConnection<S> {
                 return Some(frame);
             }
             let mut chunk = [0; 4 << 10];
-            let read = tokio::time::timeout(STEP_TIMEOUT, self.stream.read(&mut chunk)).await;
+            let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut chunk)).await;
             match read.unwrap() {
                 Ok(0) | Err(_) => return None,
                 Ok(len) => self.buffer.extend_from_slice(&chunk[..len]),

@@ -12,8 +12,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::hostile::frames::{ACK, GOAWAY, PING, PREFACE, RawConnection, frame, get, reset};
-use crate::hostile::stage::{STEP_TIMEOUT, Stage};
+use crate::hostile::stage::Stage;
 use crate::hostile::wire::exchange;
+use crate::support::PATIENCE;
 
 const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -83,7 +84,7 @@ async fn send_get(sender: &mut Sender, target: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://a{target}"))
         .body(Empty::new())
         .unwrap();
-    let response = tokio::time::timeout(STEP_TIMEOUT, sender.send_request(request)).await;
+    let response = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
     response.unwrap().unwrap()
 }
 
@@ -128,7 +129,7 @@ async fn streams_that_are_never_read_stall_no_others_on_their_connection() {
     }
     for _ in 0..5 {
         let response = send_get(&mut sender, PODS).await;
-        let whole = tokio::time::timeout(STEP_TIMEOUT, response.into_body().collect());
+        let whole = tokio::time::timeout(PATIENCE, response.into_body().collect());
         let whole = whole.await.unwrap().unwrap().to_bytes();
         assert!(whole.ends_with(b"]}\n"), "{} bytes", whole.len());
     }
@@ -155,7 +156,7 @@ async fn a_watcher_that_falls_out_of_history_is_told_and_counted() {
             .await;
         stage.apiserver.set_churn(0);
     }
-    let whole = tokio::time::timeout(STEP_TIMEOUT, response.into_body().collect());
+    let whole = tokio::time::timeout(PATIENCE, response.into_body().collect());
     let whole = whole.await.unwrap().unwrap().to_bytes();
     let last = whole.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
     let last: serde_json::Value = serde_json::from_slice(last.unwrap()).unwrap();

@@ -5,7 +5,8 @@ use kube_fanout::admission::resident;
 use kube_fanout::apiserver::{self, Options};
 use tokio::net::TcpListener;
 
-use crate::hostile::stage::{STEP_TIMEOUT, Stage, until, upstream_uri};
+use crate::hostile::stage::{Stage, until, upstream_uri};
+use crate::support::PATIENCE;
 
 const STATE: &str = "kube_fanout_cache_state";
 const PODS: &str = "/api/v1/pods";
@@ -65,7 +66,7 @@ async fn caches_are_given_up_for_memory_those_without_watches_first() {
     assert_eq!(stage.get(PODS).await.status(), 200, "not forwarded");
 
     let far_above = ballast(max + max / 4);
-    let events = tokio::time::timeout(STEP_TIMEOUT, watch.into_body().collect());
+    let events = tokio::time::timeout(PATIENCE, watch.into_body().collect());
     let events = events.await.unwrap().unwrap().to_bytes();
     assert!(events.ends_with(b"\n"), "the stream ends within an event");
     assert!(has_state(&stage, "nodes", "memory").await);

@@ -14,7 +14,8 @@ use crate::hostile::frames::{
     DATA, GOAWAY, HEADERS, MAX_CONCURRENT_STREAMS, NO_ERROR, PING, REFUSED_STREAM, RESET,
     RawConnection, SETTINGS, frame, get, reset,
 };
-use crate::hostile::stage::{STEP_TIMEOUT, Stage};
+use crate::hostile::stage::Stage;
+use crate::support::PATIENCE;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/shared/configmaps";
 const WATCH: &str = "/api/v1/nodes?watch=1&resourceVersion=0";
@@ -40,7 +41,7 @@ async fn send_get(mut sender: Sender, target: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://a{target}"))
         .body(Empty::new())
         .unwrap();
-    let response = tokio::time::timeout(STEP_TIMEOUT, sender.send_request(request)).await;
+    let response = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
     response.unwrap().unwrap()
 }
 
@@ -48,9 +49,7 @@ async fn send_get(mut sender: Sender, target: &str) -> Response<Incoming> {
 async fn names(mut watch: Incoming, count: usize) -> Vec<String> {
     let mut buffer = Vec::new();
     while buffer.iter().filter(|byte| **byte == b'\n').count() < count {
-        let frame = tokio::time::timeout(STEP_TIMEOUT, watch.frame())
-            .await
-            .unwrap();
+        let frame = tokio::time::timeout(PATIENCE, watch.frame()).await.unwrap();
         buffer.extend_from_slice(frame.unwrap().unwrap().data_ref().unwrap());
     }
     let lines = std::str::from_utf8(&buffer).unwrap().lines();

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::hostile::stage::{Stage, status, until, upstream_uri};
+use crate::support::PATIENCE;
 
 const REFUSED: Fault = Fault::Refuse {
     code: 403,
@@ -65,7 +66,7 @@ async fn rights_that_are_lost_end_open_watches_and_forward_what_follows() {
     stage.order(REFUSED, "nodes", u32::MAX);
     stage.order(Fault::EndWatches, "nodes", 1);
     let body = http_body_util::BodyExt::collect(watch.into_body());
-    let body = tokio::time::timeout(crate::hostile::stage::STEP_TIMEOUT, body).await;
+    let body = tokio::time::timeout(PATIENCE, body).await;
     let text = body.unwrap().unwrap().to_bytes();
     assert!(text.ends_with(b"\n"), "the stream ends within an event");
     for target in [NODES, "/api/v1/nodes?watch=1&resourceVersion=1"] {

@@ -17,11 +17,10 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::hostile::witness::Witness;
+use crate::support::PATIENCE;
 pub(crate) use crate::support::auth::until;
 use crate::support::gateway::Running;
 
-/// The limit of a single wait, generous because the machine may be busy.
-pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Short, so that clients that never disconnect do not delay the end of a test.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -146,9 +145,9 @@ impl Stage {
             .uri(format!("http://{server}{target}"))
             .body(Full::default())
             .unwrap();
-        let response = tokio::time::timeout(STEP_TIMEOUT, self.client.request(request));
+        let response = tokio::time::timeout(PATIENCE, self.client.request(request));
         let (head, body) = response.await.unwrap().unwrap().into_parts();
-        let body = tokio::time::timeout(STEP_TIMEOUT, body.collect()).await;
+        let body = tokio::time::timeout(PATIENCE, body.collect()).await;
         Response::from_parts(head, body.unwrap().unwrap().to_bytes())
     }
 

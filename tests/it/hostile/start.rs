@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tokio::time::Instant;
 
-use crate::hostile::stage::STEP_TIMEOUT;
+use crate::support::PATIENCE;
 
 /// A URL where no server listens.
 const UNREACHABLE: &str = "http://127.0.0.1:9";
@@ -58,7 +58,7 @@ async fn check(arguments: &[&[&str]], parts: &[&str]) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let give_up_at = Instant::now() + STEP_TIMEOUT;
+    let give_up_at = Instant::now() + PATIENCE;
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break Some(status),

@@ -13,8 +13,9 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::hostile::relay::{Relay, Script};
-use crate::hostile::stage::{STEP_TIMEOUT, Stage, apiserver, status, until, upstream_uri};
+use crate::hostile::stage::{Stage, apiserver, status, until, upstream_uri};
 use crate::hostile::witness::Witness;
+use crate::support::PATIENCE;
 
 const PODS: &str = "/api/v1/pods";
 /// The resource that the witness watches, and one that only these tests use.
@@ -205,7 +206,7 @@ async fn a_client_whose_list_was_forwarded_while_the_cache_was_filled_goes_on_wa
     );
     let watch = stage.client.get(watch.parse().unwrap()).await.unwrap();
     let mut body = watch.into_body();
-    let frame = tokio::time::timeout(STEP_TIMEOUT, body.frame()).await;
+    let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
     let line = frame.unwrap().unwrap().unwrap().into_data().unwrap();
     let event: Value = serde_json::from_slice(&line).unwrap();
     assert_eq!(event["type"], "ADDED", "{event}");
@@ -360,7 +361,7 @@ async fn an_upstream_that_accepts_and_says_nothing_holds_up_no_start() {
     let start = Stage::with(|settings| {
         settings.upstream = UpstreamSource::Url(upstream_uri("http", &address.to_string()));
     });
-    let stage = tokio::time::timeout(STEP_TIMEOUT, start).await.unwrap();
+    let stage = tokio::time::timeout(PATIENCE, start).await.unwrap();
     assert_eq!(stage.admin("/livez").await.status(), 200);
     let ready = stage.admin("/readyz").await;
     assert_eq!(ready.status(), 503);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::hostile::stage::STEP_TIMEOUT;
+use crate::support::PATIENCE;
 
 /// More than the length of any response that is read here.
 const RESPONSE_LEN_MAX: usize = 1 << 20;
@@ -21,7 +21,7 @@ pub(crate) async fn exchange(server: SocketAddr, sent: &[u8]) -> String {
 
 /// Sends bytes. Errors are ignored, because a peer that refuses a request may close the connection before it has read everything.
 pub(crate) async fn send(stream: &mut TcpStream, bytes: &[u8]) {
-    let sent = tokio::time::timeout(STEP_TIMEOUT, stream.write_all(bytes)).await;
+    let sent = tokio::time::timeout(PATIENCE, stream.write_all(bytes)).await;
     let _ = sent.unwrap();
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) ->
     let mut buffer = Vec::new();
     let mut chunk = [0; 4_096];
     while !enough(&buffer) && buffer.len() < RESPONSE_LEN_MAX {
-        let read = tokio::time::timeout(STEP_TIMEOUT, stream.read(&mut chunk)).await;
+        let read = tokio::time::timeout(PATIENCE, stream.read(&mut chunk)).await;
         match read.unwrap() {
             Ok(0) | Err(_) => break,
             Ok(len) => buffer.extend_from_slice(&chunk[..len]),

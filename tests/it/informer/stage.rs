@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::support::history::PATIENCE;
+use crate::support::PATIENCE;
 
 /// An embedded API server and a client for it.
 pub(crate) struct Stage {

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use crate::informer_chaos::history::{Content, ObjectState, ObjectStates};
 use crate::informer_chaos::observed::{ObservedInformer, Totals};
 use crate::informer_chaos::run::BURSTS;
+use crate::support::PATIENCE;
 use crate::support::gateway::Running;
 use crate::support::random::Random;
 
@@ -37,12 +38,10 @@ const STEPS: u64 = 150;
 const KEY_COUNT: u64 = 12;
 /// The pause between two steps, long enough for some requests to succeed between two faults.
 const STEP: Duration = Duration::from_millis(40);
-/// Several times the longest back-off that the faults of a run cause.
-const CONVERGENCE_TIME_MAX: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time within which all informers must have the last write. An idle machine needs well under a second, as the printed times show. The
 /// limit allows for a loaded machine, and is shorter than the minute between bookmarks, which could release a stuck event and hide it.
-const DELIVERY_TIME_MAX: Duration = Duration::from_secs(20);
+const DELIVERY_TIME_MAX: Duration = Duration::from_secs(50);
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const METADATA_LIST: &str =
@@ -379,8 +378,7 @@ impl Stage {
     }
 
     async fn end(mut self) -> Vec<Totals> {
-        self.wait_until_complete("after the faults", CONVERGENCE_TIME_MAX)
-            .await;
+        self.wait_until_complete("after the faults", PATIENCE).await;
         let last = self.burst();
         let elapsed = self
             .wait_until_complete("at the end", DELIVERY_TIME_MAX)

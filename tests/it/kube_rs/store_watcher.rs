@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// The time within which a store must be filled, or must equal the server's objects.
-const CONVERGENCE_TIME_MAX: Duration = Duration::from_secs(60);
+use crate::support::PATIENCE;
+
 /// A store is compared again after its next event or after this time, because the server's objects may change, too.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The most objects with a decreasing version that are reported.
@@ -198,7 +198,7 @@ impl StoreWatcher {
     /// Waits until the first list is complete.
     pub(crate) async fn filled(&mut self) {
         let filled = self.stats.wait_for(|stats| stats.lists_done > 0);
-        if timeout(CONVERGENCE_TIME_MAX, filled).await.is_err() {
+        if timeout(PATIENCE, filled).await.is_err() {
             panic!("{} has no complete list: {:?}", self.name, self.stats());
         }
     }
@@ -221,7 +221,7 @@ impl StoreWatcher {
                 let _ = timeout(POLL_INTERVAL, self.stats.changed()).await;
             }
         };
-        match timeout(CONVERGENCE_TIME_MAX, wait_until_equal).await {
+        match timeout(PATIENCE, wait_until_equal).await {
             Ok(count) => count,
             Err(_) => self.panic_with_differences((self.reference)().await),
         }

@@ -13,9 +13,7 @@ use kube_fanout::upstream::client::ForwardIdentity;
 use crate::passthrough::ALL;
 use crate::passthrough::front::{AS_JANE, Fixture, Http, empty};
 use crate::passthrough::peer::PeerBody;
-
-/// A timeout for steps that should complete at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::support::PATIENCE;
 
 /// Headers with which clients try to become another user, or to have identity headers removed as hop-by-hop headers.
 const TRICKS: [(&str, &str); 14] = [

@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The limit of a single wait, generous because the machine may be busy.
-pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::support::PATIENCE;
+
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
 /// A folder for the files of a test, removed when dropped.
@@ -221,7 +221,7 @@ impl Process {
             log,
             reader: Some(reader),
         };
-        let give_up_at = Instant::now() + STEP_TIMEOUT;
+        let give_up_at = Instant::now() + PATIENCE;
         let fields = loop {
             if let Some(fields) = process.serving_fields() {
                 break fields;
@@ -256,7 +256,7 @@ impl Process {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         // Lines are written in order, so all earlier lines have arrived with this one.
-        let give_up_at = Instant::now() + STEP_TIMEOUT;
+        let give_up_at = Instant::now() + PATIENCE;
         while memchr::memmem::find(&self.log.lock().unwrap(), b"\"draining\"").is_none() {
             assert!(Instant::now() < give_up_at, "the gateway does not drain");
             tokio::time::sleep(POLL_PERIOD).await;
@@ -295,7 +295,7 @@ pub(crate) async fn exchange(
     let _ = stream.write_all(sent).await;
     let mut response = Vec::new();
     let mut chunk = vec![0; 16 << 10];
-    let read = timeout(STEP_TIMEOUT, async {
+    let read = timeout(PATIENCE, async {
         while end.is_empty() || memchr::memmem::find(&response, end).is_none() {
             match stream.read(&mut chunk).await {
                 Ok(0) | Err(_) => break,

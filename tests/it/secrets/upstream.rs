@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::secrets::credentials::{Credentials, random_text};
-use crate::secrets::process::{STEP_TIMEOUT, Serving, connect};
+use crate::secrets::process::{Serving, connect};
 use crate::secrets::requests::{PODS, bearer, get};
+use crate::support::PATIENCE;
 
 /// The ways in which reviews fail.
 pub(crate) fn failures() -> Vec<Fault> {
@@ -125,7 +126,7 @@ pub(crate) async fn open_request(
     let request = get("/api/v1/nodes/stuck", &bearer(&credentials.good));
     let mut stream = connect(client, address).await;
     stream.write_all(&request).await.unwrap();
-    let give_up_at = Instant::now() + STEP_TIMEOUT;
+    let give_up_at = Instant::now() + PATIENCE;
     while server.fault_counts().delayed == before {
         assert!(Instant::now() < give_up_at, "the request was not forwarded");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

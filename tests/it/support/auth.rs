@@ -19,10 +19,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use crate::support::PATIENCE;
 use crate::support::gateway::Running;
 
-/// The limit of a single wait, generous because the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 /// How often the gateway checks the permission of open streams again.
 const REAUTHORIZE_INTERVAL: Duration = Duration::from_millis(200);

@@ -8,8 +8,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::history::PATIENCE;
 use super::process::GatewayProcess;
+use crate::support::PATIENCE;
 
 pub(crate) const CONFIGMAPS: &str = "/api/v1/configmaps";
 

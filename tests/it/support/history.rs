@@ -7,8 +7,8 @@ use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::protocol::request::Verb;
 use tokio::time::Instant;
 
-/// The limit of a single wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::PATIENCE;
+
 const POLL_PERIOD: Duration = Duration::from_millis(5);
 
 /// Makes the next `count` requests with this verb (any verb if `None`) fail in this way.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::history::PATIENCE;
+use crate::support::PATIENCE;
 
 const POLL_PERIOD: std::time::Duration = std::time::Duration::from_millis(10);
 

@@ -14,7 +14,8 @@ use kube_fanout::apiserver::auth::TokenUser;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::auth::{AuthStage, PATIENCE, ROOT};
+use crate::support::PATIENCE;
+use crate::support::auth::{AuthStage, ROOT};
 use crate::support::random::Random;
 use crate::trust::model::{
     Binding, GROUPS, Model, NAME, NAMESPACES, RESOURCES, Right, Subject, TOKEN_MEMORY, TestRequest,

@@ -224,6 +224,12 @@ impl Witness {
         })
     }
 
+    /// The operations that have ended so far.
+    #[cfg(test)]
+    pub fn records(&self) -> Vec<OperationRecord> {
+        self.notes.lock().done.clone()
+    }
+
     /// Stops the operations and waits until the last event has arrived, or until none has arrived for [`BOUND`].
     pub async fn finish(mut self) -> WitnessReport {
         let end_ns = now_ns();

@@ -28,10 +28,10 @@ async fn every_kubelet_and_kube_proxy_ends_with_what_it_must_have() {
     proves(&results, "watches of clients", 48.0);
     proves(&results, "quiet end: watches behind", 0.0);
     let value = |row| results.value(row, 0).unwrap_or_default();
-    // Every kube-proxy had every change of a slice that is not headless.
-    assert!(value("events verified") > 100.0, "{results}");
-    assert!(value("latencies counted") > 50.0, "{results}");
-    assert!(value("requests of clients a second") > 4.0, "{results}");
+    // Of a pod's three writes its kubelet has two, and every kube-proxy has every change of a slice that is not headless.
+    assert!(value("writes of controllers") >= 4.0, "{results}");
+    let events = value("events verified");
+    assert!(events * 2.0 >= value("writes of controllers"), "{results}");
 }
 
 #[tokio::test]

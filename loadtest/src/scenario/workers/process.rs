@@ -79,6 +79,7 @@ struct Orders {
 struct WorkerStatus {
     ready: usize,
     progress: usize,
+    renewals: u64,
     delivered: u64,
     bytes: u64,
     arrivals: u64,
@@ -216,6 +217,7 @@ impl WorkerStatus {
         Self {
             ready: control.ready.load(Ordering::Relaxed),
             progress: control.progress.load(Ordering::Relaxed),
+            renewals: control.renewals.load(Ordering::Relaxed),
             delivered: control.delivered.load(Ordering::Relaxed),
             bytes: control.bytes.load(Ordering::Relaxed),
             arrivals: control.arrivals.load(Ordering::Relaxed),
@@ -229,6 +231,7 @@ impl WorkerStatus {
     fn add_since(&self, last: &Self, control: &Control) {
         let count =
             |of: &AtomicU64, now: u64, then: u64| of.fetch_add(now - then, Ordering::Relaxed);
+        count(&control.renewals, self.renewals, last.renewals);
         count(&control.delivered, self.delivered, last.delivered);
         count(&control.bytes, self.bytes, last.bytes);
         count(&control.arrivals, self.arrivals, last.arrivals);
