@@ -20,12 +20,14 @@ mod families;
 mod files;
 mod handover;
 mod labels;
+mod log_limit;
 mod memory;
 mod passthrough;
 mod readiness;
 mod rebalance;
 mod resource_labels;
 mod sharded;
+mod stalled_streams;
 mod traces;
 mod upstream;
 
@@ -63,12 +65,14 @@ pub use labels::{
     PassthroughError, PermitKind, PressureStep, RelistLabel, RestoreOutcome, TaskKind,
     UpstreamWatchEnd, VerbLabel,
 };
+pub use log_limit::LogLimit;
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
 pub use readiness::{ReadinessLabel, ReadinessMetrics};
 pub use rebalance::{RebalanceMetrics, RebalanceOutcome};
 pub use resource_labels::ResourceLabels;
 pub use sharded::{ShardedCounter, ShardedHistogram};
+pub use stalled_streams::StalledStreams;
 pub use traces::{SpanOutcome, TraceMetrics};
 pub use upstream::{TableMetrics, UpstreamMetrics};
 

@@ -201,7 +201,8 @@ pub struct CutStatus {
     pub user_agent: String,
     /// Its address.
     pub address: String,
-    /// `lagged`: its events were no longer in the history. `disconnected`: its connection ended while events waited for it.
+    /// `lagged`: its events were no longer in the history. `stalled`: it had stopped reading. `disconnected`: its connection ended while events
+    /// waited for it.
     pub reason: Cow<'static, str>,
     /// How long ago.
     pub seconds_ago: f64,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
@@ -78,6 +79,17 @@ struct TrafficState {
     pauses_due: bool,
     /// Completes when the connection's permit was taken back.
     reclaim: Option<Reclaim>,
+    /// The kernel has given the client up: it acknowledged nothing, or its receive window stayed closed.
+    timed_out: bool,
+    /// When the client is overdue, if it must send something now and then.
+    silence: Option<SilenceLimit>,
+}
+
+/// How long a client may be silent, and since when it is.
+#[derive(Clone, Copy, Debug)]
+struct SilenceLimit {
+    max: Duration,
+    since: Instant,
 }
 
 impl Traffic {
@@ -111,6 +123,9 @@ impl Traffic {
     fn record_read(&self, bytes: &[u8]) {
         let mut state = self.state();
         state.read = true;
+        if let Some(silence) = &mut state.silence {
+            silence.since = Instant::now();
+        }
         if let Some(lines) = &mut state.request_lines {
             lines.feed(bytes);
         }
@@ -135,6 +150,30 @@ impl Traffic {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Pending => Ok(()),
         }
+    }
+
+    /// From now on the client must send something within any such time: over HTTP/2 it answers PINGs.
+    pub(crate) fn limit_silence(&self, max: Duration) {
+        let since = Instant::now();
+        self.state().silence = Some(SilenceLimit { max, since });
+    }
+
+    /// Whether the client has stopped reading: the kernel has given it up, or it was silent for too long. A client that only disconnects has
+    /// not.
+    pub(crate) fn has_stalled(&self) -> bool {
+        let state = self.state();
+        let is_silent = |silence: SilenceLimit| silence.since.elapsed() >= silence.max;
+        state.timed_out || state.silence.is_some_and(is_silent)
+    }
+
+    /// Passes on the result of reading or writing.
+    fn noted<V>(&self, polled: Poll<io::Result<V>>) -> Poll<io::Result<V>> {
+        if let Poll::Ready(Err(error)) = &polled
+            && error.kind() == io::ErrorKind::TimedOut
+        {
+            self.state().timed_out = true;
+        }
+        polled
     }
 
     fn set_flush_due(&self, due: bool) {
@@ -241,7 +280,8 @@ impl Transport {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.traffic.check_permit(context)?;
-        nonzero(ready!(self.io.poll_write(context, bytes)))
+        let written = self.io.poll_write(context, bytes);
+        nonzero(ready!(self.traffic.noted(written)))
     }
 
     /// Writes some of `slices`; returns how many bytes.
@@ -254,7 +294,8 @@ impl Transport {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.traffic.check_permit(context)?;
-        nonzero(ready!(self.io.poll_write_vectored(context, slices)))
+        let written = self.io.poll_write_vectored(context, slices);
+        nonzero(ready!(self.traffic.noted(written)))
     }
 
     /// Flushes the bytes that TLS has buffered.
@@ -262,12 +303,13 @@ impl Transport {
     /// # Errors
     /// If the connection fails; it accepts no more writes.
     pub(crate) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
+        let flushed = match &mut self.io {
             TransportIo::Plain(_) => Poll::Ready(Ok(())),
             TransportIo::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
             #[cfg(test)]
             TransportIo::Memory(stream) => Pin::new(&mut **stream).poll_flush(context),
-        }
+        };
+        self.traffic.noted(flushed)
     }
 
     /// Closes the connection. Under TLS this sends close_notify, so that the client does not take the end for a broken connection.
@@ -286,7 +328,8 @@ impl Transport {
         while self.read_ahead.len() < READ_AHEAD_LEN_MAX {
             let mut space = [0; READ_LEN];
             let mut buffer = ReadBuf::new(&mut space);
-            match self.io.poll_read(context, &mut buffer) {
+            let polled = self.io.poll_read(context, &mut buffer);
+            match self.traffic.noted(polled) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
@@ -386,7 +429,7 @@ impl AsyncRead for Transport {
             if buffer.filled().len() > before {
                 self.traffic.record_read(&buffer.filled()[before..]);
             }
-            return polled;
+            return self.traffic.noted(polled);
         }
         let len = self.read_ahead.len().min(buffer.remaining());
         buffer.put_slice(&self.read_ahead[..len]);
@@ -395,7 +438,8 @@ impl AsyncRead for Transport {
             self.read_ahead = BytesMut::new();
             // One read returns all available bytes, as callers expect. The next read reports an error or the end.
             if buffer.remaining() > 0 {
-                let _ = self.io.poll_read(context, buffer);
+                let polled = self.io.poll_read(context, buffer);
+                let _ = self.traffic.noted(polled);
             }
         }
         self.traffic.record_read(&buffer.filled()[before..]);
@@ -411,7 +455,8 @@ impl AsyncWrite for Transport {
     ) -> Poll<io::Result<usize>> {
         self.traffic.check_permit(context)?;
         self.begin_write();
-        self.io.poll_write(context, bytes)
+        let written = self.io.poll_write(context, bytes);
+        self.traffic.noted(written)
     }
 
     fn poll_write_vectored(
@@ -421,7 +466,8 @@ impl AsyncWrite for Transport {
     ) -> Poll<io::Result<usize>> {
         self.traffic.check_permit(context)?;
         self.begin_write();
-        self.io.poll_write_vectored(context, slices)
+        let written = self.io.poll_write_vectored(context, slices);
+        self.traffic.noted(written)
     }
 
     fn is_write_vectored(&self) -> bool {

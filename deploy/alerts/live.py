@@ -28,7 +28,7 @@ import urllib.request
 import check
 
 # For everything together.
-DEADLINE = time.monotonic() + 120
+DEADLINE = time.monotonic() + 300
 TOKEN = "a-token-of-the-test"
 CLIENTS = 12
 # Events that a client must miss: more than the history holds.
@@ -317,6 +317,13 @@ def cut_slow_clients(gateway):
                 end = end[-1000:] + data
 
 
+def stop_reading(gateway):
+    """Clients that never read: the gateway cuts them after two minutes. They are kept open until the end."""
+    version = resource_version(gateway)
+    paths = [f"/api/v1/pods?watch=1&resourceVersion={version}", "/api/v1/pods"]
+    return [gateway.send(path, buffer=4096) for path in paths for _ in range(CLIENTS)]
+
+
 def short_of_memory(stage, url):
     """A gateway whose bound is little more than what the same gateway takes without one."""
     process, unbounded = stage.gateway("unbounded", url)
@@ -352,6 +359,7 @@ def play(stage):
     until(lambda: f"all others silent: {sorted(prometheus.firing())}", lambda: prometheus.firing() == planted)
     print("live: no other alert fires", flush=True)
 
+    stopped = stop_reading(gateway)
     cut_slow_clients(gateway)
     prometheus.await_firing(("KubeFanoutClientsCutForLag", "warning"))
 
@@ -362,6 +370,10 @@ def play(stage):
     prometheus.await_firing(("KubeFanoutReplicaDown", "critical"))
     stage.end(first)
     prometheus.await_firing(("KubeFanoutUpstreamGone", "critical"), ("KubeFanoutUpstreamWatchDown", "warning"))
+    # This takes longest.
+    prometheus.await_firing(("KubeFanoutClientsStalled", "warning"))
+    for stream in stopped:
+        stream.close()
 
 
 def main():

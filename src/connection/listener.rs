@@ -2,7 +2,6 @@
 //!
 //! [`run`] accepts; each connection has a task, which runs `ClientConnection::run`, and `drive` runs HTTP on it.
 
-mod accept_errors;
 mod drive;
 mod head_timer;
 mod idle_meter;
@@ -22,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use super::go_away::GoAway;
 use super::hijack::{HijackSlot, Hijacked};
@@ -32,18 +31,17 @@ use crate::admission::Admission;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Activity, Peer, Permit, Permits, Standing};
-use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
+use crate::metrics::{ConnectionFailure, ListenerMetrics, LogLimit, TaskKind};
 use crate::net::{TcpListener, TcpStream};
 use crate::serve::ConnectionEntry;
 use crate::shutdown::Drain;
 use crate::transport::abort_limit::AbortLimit;
-use crate::transport::stall::StallExecutor;
+use crate::transport::stall::{self, StallExecutor};
 use crate::transport::{
     CoalescedConnection, ControlFrameMeter, Traffic, Transport, WriteCoalescer, linger,
 };
 use crate::watch::delivery::Delivery;
 use crate::watch::{Watch, WatchRecall};
-use accept_errors::AcceptErrors;
 use drive::{ConnectionEnds, Farewell, GO_AWAY_MAX, HttpEnd, SILENCE_MAX};
 use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
 use idle_meter::IdleMeter;
@@ -89,7 +87,8 @@ pub async fn run<S: HttpService>(
         .admission()
         .map_or(CONNECTIONS_MAX, Admission::connections_max);
     let permits = Permits::new(connections_max);
-    let mut accept_errors = AcceptErrors::default();
+    // While file descriptors are short, every attempt fails.
+    let mut accept_errors = LogLimit::default();
     // Beyond this number of refusals in progress, connections are closed without a response.
     let refusals = Permits::new(OpenFiles::of_process(0).refusals);
     let mut connections = JoinSet::new();
@@ -149,7 +148,9 @@ pub async fn run<S: HttpService>(
                 if let Some(metrics) = metrics {
                     metrics.connections_failed.inc(ConnectionFailure::Accept);
                 }
-                accept_errors.note(&error, Instant::now());
+                if let Some(count) = accept_errors.due(Instant::now()) {
+                    warn!(%error, count, "connections could not be accepted");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -293,6 +294,10 @@ impl<S: HttpService> ClientConnection<S> {
                 return Ok(());
             };
             match self.delivery.deliver(io, head, watch).await {
+                Some(io) if io.traffic().has_stalled() => {
+                    self.note_stalled();
+                    return Ok(());
+                }
                 Some(io) if !self.is_ending() => transport = io,
                 Some(io) => {
                     Box::pin(io.close()).await;
@@ -320,6 +325,7 @@ impl<S: HttpService> ClientConnection<S> {
         traffic.begin_requests();
         let mut head_timer = HeadTimer::new(abort_limit.clone(), traffic.clone());
         let mut idle_meter = IdleMeter::new(self.standing.as_ref(), abort_limit, traffic.clone());
+        let mut is_answer_late = false;
         let mut connection = builder
             .serve_connection(
                 TokioIo::new(transport),
@@ -339,9 +345,7 @@ impl<S: HttpService> ClientConnection<S> {
                     HeadTimeout::Idle => Ok(HttpEnd::Closed),
                     HeadTimeout::Head => Err(ConnectionFailure::Timeout),
                     HeadTimeout::Answer => {
-                        if let Some(metrics) = self.service.listener_metrics() {
-                            metrics.streams_stalled.inc();
-                        }
+                        is_answer_late = true;
                         Ok(HttpEnd::Closed)
                     }
                 })
@@ -355,6 +359,12 @@ impl<S: HttpService> ClientConnection<S> {
         };
         // What goes on without HTTP is busy: a watch, a tunnel.
         drop(idle_meter);
+        let is_answering = abort_limit.requests().1 > 0;
+        if is_answer_late || is_answering && traffic.has_stalled() {
+            self.note_stalled();
+            stall::cut(connection);
+            return ended.map(|_| None);
+        }
         match (ended, hijack.take()) {
             (Ok(HttpEnd::Hijacked), Some(Hijacked::Watch { head, watch })) => {
                 Ok(connection.into_parts().map(|parts| {
@@ -366,6 +376,9 @@ impl<S: HttpService> ClientConnection<S> {
             (_, Some(Hijacked::WebSocket(websocket))) => {
                 drop(connection);
                 Box::pin(websocket.run()).await;
+                if traffic.has_stalled() {
+                    self.note_stalled();
+                }
                 Ok(None)
             }
             (ended, _) => ended.map(|_| None),
@@ -381,8 +394,9 @@ impl<S: HttpService> ClientConnection<S> {
             None => return Err(ConnectionFailure::Timeout),
         }
         let traffic = transport.traffic();
+        traffic.limit_silence(PING_TIMEOUT);
         let metrics = self.service.listener_metrics();
-        let builder = http2_builder(StallExecutor::new(metrics));
+        let builder = http2_builder(StallExecutor::new(self.peer, traffic.clone(), metrics));
         let abort_limit = self.abort_limit();
         let mut idle_meter =
             IdleMeter::new(self.standing.as_ref(), &abort_limit, transport.traffic());
@@ -414,6 +428,13 @@ impl<S: HttpService> ClientConnection<S> {
         ends.drive(coalesced, shut_down, poll_end).await?;
         linger(coalescer).await;
         Ok(())
+    }
+
+    /// Counts a response whose client has stopped reading.
+    fn note_stalled(&self) {
+        if let Some(metrics) = self.service.listener_metrics() {
+            metrics.streams_stalled.note(self.peer);
+        }
     }
 
     /// Whether the connection accepts no more requests.

@@ -20,6 +20,7 @@ use crate::protocol::BufList;
 use crate::protocol::websocket::{
     ClientFrames, CloseCode, ControlRequest, EventFrames, Framing, close, pong,
 };
+use crate::transport::stall;
 
 /// Bytes per read; clients send little. The buffer is on the stack of each read.
 const READ_LEN: usize = 512;
@@ -55,8 +56,12 @@ impl Socket {
         } = *self;
         match connection.await {
             Ok(stream) => {
-                if let Err(error) = SocketIo::new(TokioIo::new(stream), body, framing).await {
+                let mut io = Box::pin(SocketIo::new(TokioIo::new(stream), body, framing));
+                if let Err(error) = io.as_mut().await {
                     tracing::debug!(%error, "a WebSocket connection failed");
+                    if error.kind() == io::ErrorKind::TimedOut {
+                        stall::cut(io);
+                    }
                 }
             }
             Err(error) => tracing::debug!(%error, "a WebSocket upgrade failed"),

@@ -365,6 +365,7 @@ impl WatchRecorder for StreamRecorder {
             WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
             WatchEnd::Closed => StreamLabel::CacheGone,
             WatchEnd::Client => StreamLabel::ClientGone,
+            WatchEnd::Stalled => StreamLabel::Stalled,
         };
         self.metrics.watches.dec();
         self.metrics.stream_ends.inc(reason);
@@ -446,6 +447,7 @@ mod tests {
         let draining = DrainFlag::default();
         check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
         check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
+        check_end(WatchEnd::Stalled, &draining, StreamLabel::Stalled);
         check_end(WatchEnd::Recalled, &draining, StreamLabel::Rebalance);
         let now = std::time::Instant::now();
         draining.begin(&Arc::new(EndSchedule::new(now, Duration::ZERO, 0.0)));

@@ -286,6 +286,7 @@ fn cut_status(cut: WatchCut, now: Instant) -> CutStatus {
         address: cut.client.address.to_string(),
         reason: match cut.reason {
             CutReason::Lagged => "lagged".into(),
+            CutReason::Stalled => "stalled".into(),
             CutReason::Disconnected => "disconnected".into(),
         },
         seconds_ago: now.saturating_duration_since(cut.at).as_secs_f64(),

@@ -14,6 +14,7 @@ use super::resource_labels::ResourceLabels;
 use super::sharded::{
     BOUND_COUNT, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
+use super::stalled_streams::StalledStreams;
 
 /// Status codes with a label value of their own. All others are counted as `other`, so that the set of values is closed.
 const CODES: [u16; 14] = [
@@ -277,7 +278,7 @@ pub struct ListenerMetrics {
     /// Requests that clients cancelled before the response began.
     pub request_aborts: IntCounter,
     /// Responses that were cut because their clients did not read them in time.
-    pub streams_stalled: IntCounter,
+    pub streams_stalled: StalledStreams,
     /// Tasks that panicked, or that returned although they never should.
     pub task_ends: ByLabel<TaskKind>,
 }
@@ -299,7 +300,7 @@ impl ListenerMetrics {
         )?;
         let stalled = IntCounter::new(
             "streams_stalled_total",
-            "Responses that were cut because their clients read nothing for two minutes, or took more than ten for all of it.",
+            "Responses that were cut because their clients read nothing for two minutes, answered no HTTP/2 PING, or took more than ten minutes for all of it.",
         )?;
         registry.register(Box::new(connections.clone()))?;
         for counter in [&accepted, &aborts, &stalled] {
@@ -327,7 +328,7 @@ impl ListenerMetrics {
             bad_requests: ByLabel::resolve(&bad, &[]),
             auth_refusals: ByLabel::resolve(&auth, &[]),
             request_aborts: aborts,
-            streams_stalled: stalled,
+            streams_stalled: StalledStreams::new(stalled),
             task_ends,
         })
     }

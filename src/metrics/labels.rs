@@ -387,6 +387,8 @@ pub enum ClientWatchEnd {
     Revoked,
     /// The client disconnected.
     ClientGone,
+    /// The client had stopped reading.
+    Stalled,
     /// The watch fell out of the history and got 410.
     Lagged,
     /// The cache ended, or its resource no longer exists.
@@ -404,6 +406,7 @@ impl Label for ClientWatchEnd {
         Self::Timeout,
         Self::Revoked,
         Self::ClientGone,
+        Self::Stalled,
         Self::Lagged,
         Self::CacheGone,
         Self::Drain,
@@ -416,6 +419,7 @@ impl Label for ClientWatchEnd {
             Self::Timeout => "timeout",
             Self::Revoked => "revoked",
             Self::ClientGone => "client_gone",
+            Self::Stalled => "stalled",
             Self::Lagged => "lagged",
             Self::CacheGone => "cache_gone",
             Self::Drain => "drain",

@@ -278,7 +278,7 @@ impl Body for TableBody {
 impl Drop for TableBody {
     fn drop(&mut self) {
         self.recorder.ended(WatchTotals {
-            end: self.end.unwrap_or(WatchEnd::Client),
+            end: self.end.unwrap_or_else(WatchEnd::of_dropped),
             events: self.events,
             bytes: self.bytes,
         });

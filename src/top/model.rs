@@ -400,6 +400,7 @@ fn facts(one: &ResourceStatus, rates: Rates) -> Vec<String> {
 fn cut_row(cut: &CutStatus) -> [String; 6] {
     let reason = match cut.reason.as_ref() {
         "lagged" => "fell out of the history".to_owned(),
+        "stalled" => "stopped reading".to_owned(),
         "disconnected" => "connection ended".to_owned(),
         other => clean(other),
     };

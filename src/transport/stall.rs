@@ -8,16 +8,17 @@ mod split_last_byte;
 
 use std::cell::Cell;
 use std::future::Future;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::Executor;
-use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep};
 
-use crate::metrics::{ByLabel, ListenerMetrics, TaskKind};
+use super::Traffic;
+use crate::metrics::{ByLabel, ListenerMetrics, StalledStreams, TaskKind};
 pub(crate) use split_last_byte::{PauseHint, SplitLastByte, SplitMode};
 
 /// How long a client may read nothing: as long as on a connection (the listener's `USER_TIMEOUT`).
@@ -47,6 +48,26 @@ pub(crate) struct StallSignal {
 thread_local! {
     /// The last signal of the body that is polled on this thread. The body is polled inside the poll of its stream.
     static LAST_SIGNAL: Cell<Option<StallSignal>> = const { Cell::new(None) };
+    /// Whether a response is being dropped because its client has stopped reading.
+    static IS_CUT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Drops a response whose client has stopped reading. Only in here can the response learn why it is dropped, by [`is_cut`].
+pub(crate) fn cut<R>(response: R) {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IS_CUT.set(false);
+        }
+    }
+    let _reset = Reset;
+    IS_CUT.set(true);
+    drop(response);
+}
+
+/// Whether what is being dropped on this thread is dropped by [`cut`].
+pub(crate) fn is_cut() -> bool {
+    IS_CUT.get()
 }
 
 /// Records a body's signal; the body calls this each time it is polled.
@@ -102,19 +123,24 @@ impl StallTimer {
     }
 }
 
-/// Spawns the tasks of HTTP/2 streams.
-#[derive(Clone, Debug, Default)]
+/// Spawns the tasks of a connection's HTTP/2 streams.
+#[derive(Clone, Debug)]
 pub(crate) struct StallExecutor {
-    /// Counts streams that were ended by a [`StallTimer`].
-    stalled: Option<IntCounter>,
+    client: IpAddr,
+    /// Of the connection: if it ends because its client has stalled, all of its streams have.
+    traffic: Traffic,
+    /// Counts streams whose client has stopped reading.
+    stalled: Option<StalledStreams>,
     /// Counts streams that panicked.
     panics: Option<ByLabel<TaskKind>>,
 }
 
 impl StallExecutor {
-    /// Streams are counted in these metrics.
-    pub(crate) fn new(metrics: Option<&ListenerMetrics>) -> Self {
+    /// Streams of this client's connection, which are counted in these metrics.
+    pub(crate) fn new(client: IpAddr, traffic: Traffic, metrics: Option<&ListenerMetrics>) -> Self {
         Self {
+            client,
+            traffic,
             stalled: metrics.map(|metrics| metrics.streams_stalled.clone()),
             panics: metrics.map(|metrics| metrics.task_ends.clone()),
         }
@@ -128,7 +154,7 @@ where
 {
     fn execute(&self, stream: F) {
         tokio::spawn(Http2Stream {
-            stream: Box::pin(stream),
+            stream: Some(Box::pin(stream)),
             timer: StallTimer::default(),
             streams: self.clone(),
         });
@@ -137,7 +163,8 @@ where
 
 /// One HTTP/2 stream. If it is dropped before its end, hyper resets it.
 struct Http2Stream<F> {
-    stream: Pin<Box<F>>,
+    /// `None` after its end.
+    stream: Option<Pin<Box<F>>>,
     timer: StallTimer,
     streams: StallExecutor,
 }
@@ -147,9 +174,12 @@ impl<F: Future> Future for Http2Stream<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        let Some(stream) = &mut this.stream else {
+            return Poll::Ready(());
+        };
         clear_signal();
         // Whatever state the panic has left inconsistent belongs to this stream and is dropped with it.
-        let polled = catch_unwind(AssertUnwindSafe(|| this.stream.as_mut().poll(context)));
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(context)));
         let Ok(polled) = polled else {
             tracing::error!("a request over HTTP/2 panicked; its stream is reset");
             if let Some(panics) = &this.streams.panics {
@@ -157,14 +187,18 @@ impl<F: Future> Future for Http2Stream<F> {
             }
             return Poll::Ready(());
         };
-        if polled.is_ready() {
-            return Poll::Ready(());
-        }
-        if this.timer.poll(take_signal(), context).is_pending() {
-            return Poll::Pending;
-        }
-        if let Some(stalled) = &this.streams.stalled {
-            stalled.inc();
+        let has_stalled = match polled {
+            Poll::Ready(_) => this.streams.traffic.has_stalled(),
+            Poll::Pending => {
+                std::task::ready!(this.timer.poll(take_signal(), context));
+                true
+            }
+        };
+        if has_stalled {
+            cut(this.stream.take());
+            if let Some(stalled) = &this.streams.stalled {
+                stalled.note(this.streams.client);
+            }
         }
         Poll::Ready(())
     }

@@ -600,7 +600,7 @@ impl WatchCursor {
 
 impl Drop for WatchCursor {
     fn drop(&mut self) {
-        let end = self.end.unwrap_or(WatchEnd::Client);
+        let end = self.end.unwrap_or_else(WatchEnd::of_dropped);
         if let Some(place) = &self.place {
             place.end(end, self.events, Instant::now().into_std());
         }

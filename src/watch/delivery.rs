@@ -68,7 +68,8 @@ impl Delivery {
         }))
     }
 
-    /// Writes `head` and then the watch, until it ends. Returns the connection if it can take another request.
+    /// Writes `head` and then the watch, until it ends. Returns the connection if it can take another request, or if its
+    /// client has stopped reading.
     ///
     /// Dropping the future ends the watch and the connection.
     pub(crate) async fn deliver(

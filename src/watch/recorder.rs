@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cache::Arrival;
+use crate::transport::stall;
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +22,18 @@ pub enum WatchEnd {
     Reclaimed,
     /// The client disconnected.
     Client,
+    /// The client had stopped reading.
+    Stalled,
+}
+
+impl WatchEnd {
+    /// Why a watch ends that is dropped before its own end.
+    pub(crate) fn of_dropped() -> Self {
+        match stall::is_cut() {
+            true => Self::Stalled,
+            false => Self::Client,
+        }
+    }
 }
 
 /// The totals of a stream, recorded once at its end.

@@ -23,7 +23,7 @@ const SHARDS: usize = 16;
 const CUTS_MAX: usize = 50;
 /// Names of clients are cut to this many bytes.
 const NAME_LEN_MAX: usize = 160;
-/// A client that leaves while an event has waited for it for so long has left because it was slow, or was made to.
+/// A client that leaves while an event has waited for it for so long has left because it was slow.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
 
 /// Who watches.
@@ -227,6 +227,7 @@ impl TableRegistration {
         };
         let (reason, lag) = match end {
             WatchEnd::Lagged => (CutReason::Lagged, waited()),
+            WatchEnd::Stalled => (CutReason::Stalled, waited()),
             WatchEnd::Client => match waited() {
                 Some(lag) if lag >= SLOW_AFTER => (CutReason::Disconnected, Some(lag)),
                 Some(_) | None => return,
@@ -260,7 +261,9 @@ impl Drop for TableRegistration {
 pub enum CutReason {
     /// Its events were no longer in the history.
     Lagged,
-    /// Its connection ended while events waited for it: the client left, or did not read for too long.
+    /// Its client had stopped reading.
+    Stalled,
+    /// Its connection ended while events waited for it.
     Disconnected,
 }
 

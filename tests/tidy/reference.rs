@@ -384,7 +384,7 @@ fn declared_members(source: &str) -> BTreeSet<String> {
 /// The names in backticks of the page's section about the document.
 fn documented_members(page: &str) -> BTreeSet<String> {
     // Values of members.
-    let values = ["null", "lagged", "disconnected"];
+    let values = ["null", "lagged", "stalled", "disconnected"];
     let section = page
         .split("\n## ")
         .find(|part| part.starts_with("The document"));

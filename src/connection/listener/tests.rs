@@ -6,6 +6,7 @@ mod handshakes;
 mod heads;
 mod identity;
 mod recall;
+mod stalled;
 
 use http::{Request, Response, StatusCode, Version};
 use std::convert::Infallible;

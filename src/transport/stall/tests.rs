@@ -11,6 +11,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prometheus::IntCounter;
 use tokio::task::JoinSet;
 
 use super::*;
@@ -49,6 +50,16 @@ impl Body for Frames {
     }
 }
 
+/// The streams of a client, which are counted here.
+fn executor(stalled: &IntCounter) -> StallExecutor {
+    StallExecutor {
+        client: [127, 0, 0, 1].into(),
+        traffic: Traffic::default(),
+        stalled: Some(StalledStreams::new(stalled.clone())),
+        panics: None,
+    }
+}
+
 /// A connection whose client accepts only a kilobyte of a stream until it reads.
 pub(super) async fn connect<B>(
     stalled: &IntCounter,
@@ -59,10 +70,7 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let (client, server) = tokio::io::duplex(1 << 20);
-    let streams = StallExecutor {
-        stalled: Some(stalled.clone()),
-        panics: None,
-    };
+    let streams = executor(stalled);
     let service = service_fn(move |request| {
         std::future::ready(Ok::<_, Infallible>(Response::new(answer(&request))))
     });
@@ -158,10 +166,7 @@ async fn slow() {
 #[tokio::test(start_paused = true)]
 async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
-    let streams = StallExecutor {
-        stalled: Some(stalled.clone()),
-        panics: None,
-    };
+    let streams = executor(&stalled);
     streams.execute(slow());
     tokio::time::sleep(ANSWER_TIME_MAX - Duration::from_secs(1)).await;
     assert_eq!(stalled.get(), 0);
@@ -172,10 +177,7 @@ async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
 #[tokio::test(start_paused = true)]
 async fn only_waiting_for_the_client_is_bounded() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
-    let streams = StallExecutor {
-        stalled: Some(stalled.clone()),
-        panics: None,
-    };
+    let streams = executor(&stalled);
     use WaitingSide::{Client, Server};
     streams.execute(scripted(vec![]));
     streams.execute(scripted(vec![Some(Client)]));

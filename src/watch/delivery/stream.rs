@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::chunk::{LAST, SharedChunk, chunked};
 use crate::protocol::BufList;
-use crate::transport::Transport;
+use crate::transport::{Transport, stall};
 use crate::watch::{CursorStep, TimerAction, WatchCursor};
 
 /// When to retry a bookmark that could not be sent because events came first.
@@ -107,6 +107,21 @@ impl DeliveryStream {
     pub(super) fn return_connection(self) {
         // If the caller is gone, the connection is closed.
         let _ = self.done.send(self.transport);
+    }
+
+    /// Drops the connection, and the watch as one that its client has left or has stopped reading.
+    pub(super) fn drop_connection(self) {
+        if self.transport.traffic().has_stalled() {
+            let Self {
+                transport,
+                cursor,
+                done,
+                ..
+            } = self;
+            stall::cut(cursor);
+            // The caller of `deliver` learns from it why the watch has ended.
+            let _ = done.send(transport);
+        }
     }
 
     /// Draws the time of the stream's end if its view has a schedule; returns the time if the stream's timer must be set to it.

@@ -148,7 +148,7 @@ impl DeliveryWorker {
                 return self.limits.stream_turn;
             }
             StreamProgress::Over => self.remove(key).return_connection(),
-            StreamProgress::Gone => drop(self.remove(key)),
+            StreamProgress::Gone => self.remove(key).drop_connection(),
         }
         1
     }
