@@ -7,17 +7,22 @@ const LINKS_MAX: usize = 16;
 /// Maximum length of a line in bytes: some errors quote what a peer has sent.
 const LINE_LEN_MAX: usize = 1024;
 
-/// The error and its causes, joined by colons, on one line of bounded length.
-pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
+/// The error and its causes, joined by colons, on one line of bounded length. A cause that its error quotes already is not repeated.
+#[must_use]
+pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for link in links(error) {
         if line.len() >= LINE_LEN_MAX {
             break;
         }
+        let text = link.to_string();
+        if line.ends_with(&text) {
+            continue;
+        }
         if !line.is_empty() {
             line.push_str(": ");
         }
-        line.push_str(&link.to_string());
+        line.push_str(&text);
     }
     line.truncate(line.floor_char_boundary(LINE_LEN_MAX));
     line.replace(['\n', '\r'], " ")
@@ -77,7 +82,16 @@ mod tests {
 
     #[test]
     fn a_chain_is_followed_for_a_bounded_number_of_links() {
-        let error = chain(["x"; 10 * LINKS_MAX].into_iter());
-        assert_eq!(one_line(&error), ["x"; LINKS_MAX].join(": "));
+        let texts: Vec<String> = (0..10 * LINKS_MAX).map(|link| link.to_string()).collect();
+        let error = chain(texts.iter().map(String::as_str));
+        assert_eq!(one_line(&error), texts[..LINKS_MAX].join(": "));
+    }
+
+    #[test]
+    fn a_cause_that_is_quoted_is_not_repeated() {
+        let error = chain(["cannot read x: No such file", "No such file"].into_iter());
+        assert_eq!(one_line(&error), "cannot read x: No such file");
+        let error = chain(["a", "b: cause", "cause"].into_iter());
+        assert_eq!(one_line(&error), "a: b: cause");
     }
 }

@@ -156,7 +156,7 @@ pub mod connection;
 #[cfg(feature = "gateway")]
 pub mod demo;
 #[cfg(feature = "gateway")]
-mod error_chain;
+pub mod error_chain;
 #[cfg(feature = "gateway")]
 pub mod fairness;
 #[cfg(feature = "gateway")]

@@ -17,6 +17,7 @@ use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
 use kube_fanout::config::{self, ConfigurationFile, ProcessTask, Settings};
 use kube_fanout::demo::{self, DemoError, DemoOutcome, ScreenKind};
+use kube_fanout::error_chain::one_line;
 use kube_fanout::gateway::{Configuration, Gateway, ProcessControls};
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
@@ -95,7 +96,7 @@ fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>
     // Every error that can occur here occurs at start. A server that has started ends only by its drain.
     let code = runtime
         .block_on(run(task, drain, (control, spans, file)))
-        .unwrap_or_else(|error| report_error(EXIT_USAGE, &format!("{error:#}")));
+        .unwrap_or_else(|error| report_error(EXIT_USAGE, &one_line(error.as_ref())));
     // What still blocks a thread, such as a read of a plugin's output, is not waited for: nobody needs it any longer.
     runtime.shutdown_timeout(BLOCKED_TIME_MAX);
     code

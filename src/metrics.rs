@@ -13,6 +13,7 @@ mod authorization;
 mod cache;
 mod canary;
 mod checkpoint;
+mod contact_log;
 mod downstream;
 mod drift;
 mod endpoints;
@@ -32,6 +33,7 @@ mod traces;
 mod upstream;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -51,6 +53,7 @@ pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation
 pub use cache::CacheMetrics;
 pub use canary::{CanaryFailure, CanaryMetrics};
 pub use checkpoint::CheckpointMetrics;
+pub use contact_log::ContactLog;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use drift::DriftMetrics;
 pub use endpoints::{EndpointFailureLabel, EndpointMetrics, EndpointStateLabel};
@@ -116,6 +119,7 @@ pub struct Metrics {
     traces: TraceMetrics,
     canary: CanaryMetrics,
     task_ends: ByLabel<TaskKind>,
+    contact: Arc<ContactLog>,
     /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
 }
@@ -174,6 +178,7 @@ impl Metrics {
             task_ends,
             gateway,
             process,
+            contact: Arc::default(),
             resources: Mutex::default(),
         })
     }
@@ -312,6 +317,11 @@ impl Metrics {
         self.upstream.forget(labels);
         self.cache.forget(labels);
         self.checkpoint.forget(labels);
+    }
+
+    /// The log of the contact to the API server.
+    pub(crate) fn contact(&self) -> Arc<ContactLog> {
+        Arc::clone(&self.contact)
     }
 
     /// Handles of the listener for clients.

@@ -14,9 +14,9 @@ use super::drain_flag::DrainFlag;
 use super::list_progress::ListProgress;
 use crate::cache::ApplyOutcome;
 use crate::metrics::{
-    CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, Contradiction, DownstreamMetrics,
-    DriftMetrics, FrameRejectionLabel as RejectionLabel, GiveUpReason, Label, Metrics, RelistLabel,
-    ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
+    CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, ContactLog, Contradiction,
+    DownstreamMetrics, DriftMetrics, FrameRejectionLabel as RejectionLabel, GiveUpReason, Label,
+    Metrics, RelistLabel, ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
 use crate::serve::list::BlockCounts;
@@ -40,6 +40,7 @@ pub(super) struct ResourceRecorder {
     draining: DrainFlag,
     /// Asks for discovery to be read again.
     discovery_wanted: Option<Arc<Notify>>,
+    contact: Arc<ContactLog>,
 }
 
 impl ResourceRecorder {
@@ -54,6 +55,7 @@ impl ResourceRecorder {
             listing: ListProgress::default(),
             draining,
             discovery_wanted: None,
+            contact: metrics.contact(),
         }
     }
 
@@ -151,6 +153,12 @@ pub(super) struct CacheRecorder {
     resource: Arc<ResourceRecorder>,
 }
 
+impl CacheRecorder {
+    fn lost(&self, error: &str) {
+        self.resource.contact.lost(&self.resource.key, error);
+    }
+}
+
 impl DriverRecorder for CacheRecorder {
     fn received(&self, bytes: usize) {
         let upstream = &self.resource.upstream;
@@ -189,6 +197,13 @@ impl DriverRecorder for CacheRecorder {
         let open = i64::from(connected == WatchConnection::Yes);
         self.resource.upstream.watches_active.set(open);
         self.resource.upstream.connected.set(open);
+        match connected {
+            WatchConnection::Yes => self.resource.contact.found(),
+            WatchConnection::No(StreamEnd::Cut) => {
+                self.lost("the connection of a watch was closed or went silent");
+            }
+            WatchConnection::No(StreamEnd::Clean | StreamEnd::Error | StreamEnd::Unreadable) => {}
+        }
         if let WatchConnection::No(end) = connected {
             self.resource.age.disconnected(end == StreamEnd::Clean);
             self.resource.upstream.watch_ends.inc(match end {
@@ -199,6 +214,12 @@ impl DriverRecorder for CacheRecorder {
             });
         } else {
             self.resource.age.connected();
+        }
+    }
+
+    fn failed(&self, report: FailureReport<'_>) {
+        if matches!(report.failure, Failure::Transport) {
+            self.lost(report.cause);
         }
     }
 

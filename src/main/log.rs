@@ -53,7 +53,12 @@ pub(crate) fn start(process: &ProcessSettings, task: &ProcessTask) -> anyhow::Re
         .with_writer(queue);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match process.log_format {
         LogFormat::Text => lines.with_filter(targets).boxed(),
-        LogFormat::Json => lines.json().with_filter(targets).boxed(),
+        // Collectors look for the message at the top.
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_filter(targets)
+            .boxed(),
     };
     let (span_layer, spans) = spans(task)?;
     let layers: Vec<_> = [Some(lines), span_layer].into_iter().flatten().collect();

@@ -15,6 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::PATIENCE;
 use crate::support::client::{get, text};
 use crate::support::gateway::Running;
+use crate::support::process::GatewayProcess;
+use crate::support::wire::Wire;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const LOOK: Duration = Duration::from_millis(20);
@@ -96,4 +98,36 @@ async fn a_gateway_without_its_api_server_says_how_old_its_answers_may_be() {
         line.is_some_and(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() > 1.0)
     };
     until(gateway.admin, "/metrics", is_old).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_the_api_server_is_logged_once_and_so_is_its_return() {
+    const LOST: &str = "the API server is lost; caches are served as they are, and watched again as soon as it is back";
+    const BACK: &str = "the API server is back";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let apiserver = apiserver::start(listener, Options::default()).unwrap();
+    let wire = Wire::to(apiserver.address()).await;
+    let upstream = format!("--upstream=http://{}", wire.address);
+    let pinned = "--pin-resources=configmaps,pods,services".to_owned();
+    let gateway = GatewayProcess::start(&[upstream, pinned]).await;
+    until(gateway.admin, "/readyz?verbose", |page| {
+        page.contains("readyz check passed")
+    })
+    .await;
+
+    wire.set_refusing(true);
+    let lost = gateway.logged(LOST).await;
+    assert_eq!(lost["level"], "WARN", "{lost}");
+    assert!(!lost["error"].as_str().unwrap().is_empty(), "{lost}");
+    // Until this line, which may take half a minute, each cache has tried again several times.
+    gateway
+        .logged("cannot read discovery; continuing with the last one")
+        .await;
+    assert_eq!(gateway.count(LOST), 1);
+    assert_eq!(gateway.count(BACK), 0);
+
+    wire.set_refusing(false);
+    gateway.logged(BACK).await;
+    assert_eq!(gateway.count(LOST), 1);
+    gateway.kill();
 }

@@ -257,6 +257,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "allocator",
             "build_info",
             "config",
+            "error_chain",
             "log_filter",
             "shutdown",
             "telemetry",

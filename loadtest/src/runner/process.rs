@@ -137,11 +137,11 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// The first value of `key` in lines such as `{"fields":{"message":"serving","address":"127.0.0.1:8001"}}`.
+/// The first value of `key` in lines such as `{"message":"serving","address":"127.0.0.1:8001"}`.
 fn address_in(log: &str, key: &str) -> Option<SocketAddr> {
     log.lines().find_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        line["fields"][key].as_str()?.parse().ok()
+        line[key].as_str()?.parse().ok()
     })
 }
 
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_address_stands_in_a_line_of_the_log() {
-        let log = "not JSON\n{\"fields\":{\"message\":\"warned\"}}\n{\"fields\":{\"message\":\"serving\",\"address\":\"127.0.0.1:39897\"}}\n";
+        let log = "not JSON\n{\"message\":\"warned\"}\n{\"message\":\"serving\",\"address\":\"127.0.0.1:39897\"}\n";
         assert_eq!(
             address_in(log, "address"),
             Some("127.0.0.1:39897".parse().unwrap())

@@ -148,10 +148,9 @@ impl Process {
             let length = self.log.read_line(&mut self.log_text).unwrap();
             assert!(length > 0, "the gateway exited: {}", self.log_text);
             let line: Value = serde_json::from_str(&self.log_text[begin..]).unwrap();
-            let fields = &line["fields"];
-            if fields["message"] == "serving" {
-                self.address = fields["address"].as_str().unwrap().to_owned();
-                self.admin = fields["admin"].as_str().unwrap().to_owned();
+            if line["message"] == "serving" {
+                self.address = line["address"].as_str().unwrap().to_owned();
+                self.admin = line["admin"].as_str().unwrap().to_owned();
             }
         }
     }

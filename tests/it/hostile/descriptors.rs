@@ -72,10 +72,9 @@ impl GatewayProcess {
         });
         let serving_fields = || {
             let log = log.lock().unwrap();
-            let mut fields = log.iter().filter_map(|line| {
-                let line: Value = serde_json::from_str(line).ok()?;
-                Some(line["fields"].clone())
-            });
+            let mut fields = log
+                .iter()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
             fields.find(|fields| fields["message"] == "serving")
         };
         until("the gateway serves", async || serving_fields().is_some()).await;

@@ -243,10 +243,7 @@ impl Process {
     fn serving_fields(&self) -> Option<Value> {
         let log = self.log.lock().unwrap();
         let lines = log.split(|byte| *byte == b'\n');
-        let mut fields = lines.filter_map(|line| {
-            let line: Value = serde_json::from_slice(line).ok()?;
-            Some(line["fields"].clone())
-        });
+        let mut fields = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
         fields.find(|fields| fields["message"] == "serving")
     }
 

@@ -56,8 +56,8 @@ impl GatewayProcess {
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines() {
                 let Ok(line) = line else { return };
-                let fields = serde_json::from_str::<Value>(&line)
-                    .map_or_else(|_| Value::from(line), |line| line["fields"].clone());
+                let fields = serde_json::from_str::<Value>(&line);
+                let fields = fields.unwrap_or_else(|_| Value::from(line));
                 written.lock().unwrap().push(fields);
             }
         });
