@@ -81,6 +81,14 @@ struct AuditState {
     written: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
+/// Reads a policy.
+///
+/// # Errors
+/// If the file cannot be used.
+pub fn check_policy(path: &Path) -> Result<(), AuditError> {
+    read_policy(path).map(drop)
+}
+
 impl Audit {
     /// Reads the policy, opens the log and starts its writer.
     ///

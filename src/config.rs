@@ -28,6 +28,7 @@ mod serve;
 mod serve_settings;
 mod settings_error;
 mod sizing;
+mod suggestion;
 mod top;
 mod traces;
 mod transport;
@@ -55,6 +56,7 @@ pub use serve_settings::{
     UpstreamSource,
 };
 pub use settings_error::SettingsError;
+pub use suggestion::{did_you_mean, nearest};
 pub use top::TopSettings;
 pub use traces::TraceSettings;
 pub use transport::{ListenTransport, SniCertificate};
@@ -87,8 +89,8 @@ pub enum ProcessTask {
     Check(Box<CheckSettings>),
     /// Print the names of all checks.
     CheckList(OutputFormat),
-    /// Report that the gateway's settings are valid.
-    ConfigCheck,
+    /// Check what the gateway's settings name, and report that they are valid.
+    ConfigCheck(Box<ServeSettings>),
     /// Print this text: settings, an answer, a script or a manual page.
     Print(String),
 }
@@ -104,6 +106,16 @@ pub fn read(
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
 ) -> Result<Flags, FlagsError> {
     layers::read(arguments, variable)
+}
+
+/// Refuses variables that begin like the gateway's and are of no flag. Those that Kubernetes sets for a Service are ignored.
+///
+/// # Errors
+/// [`FlagsError::UnknownVariable`].
+pub fn check_variables(
+    variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+) -> Result<(), FlagsError> {
+    layers::check_variables(variables)
 }
 
 /// Looks up a variable in the process environment; an argument for [`read`].
@@ -143,8 +155,8 @@ impl Settings {
             Command::Config {
                 action: ConfigAction::Check(flags),
             } => {
-                ServeSettings::resolve(*flags)?;
-                ProcessTask::ConfigCheck
+                let settings = ServeSettings::resolve(*flags)?;
+                ProcessTask::ConfigCheck(Box::new(settings))
             }
             Command::Config {
                 action: ConfigAction::Print(flags),

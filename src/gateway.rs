@@ -36,6 +36,7 @@ mod registry;
 mod reloads;
 mod restored;
 mod roles;
+mod settings_check;
 mod slot;
 mod status;
 
@@ -84,6 +85,7 @@ pub use reconfigure::Configuration;
 use reconfigure::LiveParts;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
+pub use settings_check::unusable_settings;
 use slot::ReadLimits;
 use status::StatusCollector;
 

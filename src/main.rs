@@ -15,10 +15,10 @@ use std::time::Duration;
 #[cfg(feature = "mimalloc")]
 use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
-use kube_fanout::config::{self, ConfigurationFile, ProcessTask, Settings};
+use kube_fanout::config::{self, ConfigurationFile, ProcessTask, ServeSettings, Settings};
 use kube_fanout::demo::{self, DemoError, DemoOutcome, ScreenKind};
 use kube_fanout::error_chain::one_line;
-use kube_fanout::gateway::{Configuration, Gateway, ProcessControls};
+use kube_fanout::gateway::{Configuration, Gateway, ProcessControls, unusable_settings};
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
 use kube_fanout::telemetry::SpanExport;
@@ -42,7 +42,11 @@ const BLOCKED_TIME_MAX: Duration = Duration::from_secs(2);
 fn main() -> ExitCode {
     build_info::set_commit(option_env!("KUBE_FANOUT_COMMIT"));
     let arguments: Vec<_> = std::env::args_os().collect();
-    let flags = match config::read(arguments.clone(), config::environment) {
+    let flags = config::read(arguments.clone(), config::environment).and_then(|flags| {
+        config::check_variables(std::env::vars_os())?;
+        Ok(flags)
+    });
+    let flags = match flags {
         Ok(flags) => flags,
         Err(error) => {
             // Help and version go to standard output; everything else is one line on standard error.
@@ -61,7 +65,7 @@ fn main() -> ExitCode {
 
 fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>) -> ExitCode {
     let log = match &task {
-        ProcessTask::ConfigCheck => return print("the settings are valid\n"),
+        ProcessTask::ConfigCheck(settings) => return check_settings(settings),
         ProcessTask::Print(text) => return print(text),
         ProcessTask::CheckList(output) => return print(&check::list(*output)),
         ProcessTask::Serve(_)
@@ -164,9 +168,29 @@ async fn run(
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
-        ProcessTask::ConfigCheck | ProcessTask::Print(_) | ProcessTask::CheckList(_) => {}
+        ProcessTask::ConfigCheck(_) | ProcessTask::Print(_) | ProcessTask::CheckList(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the files that the settings name, each of which would keep `serve` from starting.
+fn check_settings(settings: &ServeSettings) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return report_error(EXIT_USAGE, &format!("cannot start threads: {error}")),
+    };
+    let problems = runtime.block_on(unusable_settings(settings));
+    runtime.shutdown_timeout(BLOCKED_TIME_MAX);
+    for problem in &problems {
+        report_error(EXIT_USAGE, problem);
+    }
+    match problems.is_empty() {
+        true => print("the settings are valid\n"),
+        false => ExitCode::from(EXIT_USAGE),
+    }
 }
 
 /// A configuration that is read again on SIGHUP. Without a file the signal ends the process, as it does when a terminal is closed.

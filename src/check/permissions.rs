@@ -15,10 +15,13 @@ use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
 use super::versions::LOAD_HINT;
 use crate::cache_rule::may_cache;
-use crate::config::{AuthMode, CheckCategory, CheckSettings, ResourcePattern};
+use crate::cli::PASSTHROUGH_RESOURCES;
+use crate::config::{
+    AuthMode, CheckCategory, CheckSettings, ResourcePattern, ServeSettings, did_you_mean, nearest,
+};
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
-use crate::upstream::discovery::discover;
+use crate::upstream::discovery::{Discovery, discover};
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
@@ -191,8 +194,58 @@ async fn of_caches(client: &Client, settings: &CheckSettings) -> CheckVerdict {
             pinned: serve.pin_resources.clone(),
             denied,
             is_named: !serve.cached.allowed.contains(&ResourcePattern::ALL),
+            unknown: unknown(serve, &discovery),
         }),
     }
+}
+
+/// The resources that settings name and the API server does not have. What all gateways forward by default is in few clusters.
+fn unknown(serve: &ServeSettings, discovery: &Discovery) -> Vec<String> {
+    // A part that does not answer may have them.
+    if !discovery.failed().is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<String> = discovery
+        .resources()
+        .map(|one| match &*one.gvr.group {
+            "" => one.gvr.resource.to_string(),
+            group => format!("{}.{group}", one.gvr.resource),
+        })
+        .collect();
+    let excluded = serve.state.as_ref().map(|state| &*state.excluded);
+    let lists = [
+        ("--cache-resources", &*serve.cached.allowed),
+        ("--passthrough-resources", &*serve.cached.denied),
+        ("--catch-up-resources", &*serve.catch_up),
+        ("--state-exclude", excluded.unwrap_or_default()),
+    ];
+    let mut found = Vec::new();
+    for (flag, patterns) in lists {
+        for pattern in patterns {
+            let name = pattern.to_string();
+            let is_known = discovery.resources().any(|one| pattern.covers(&one.gvr))
+                || PASSTHROUGH_RESOURCES.split(',').any(|known| known == name);
+            if !is_known {
+                let meant = nearest_resource(&name, &names);
+                found.push(format!("{flag} {name}{}", did_you_mean(meant)));
+            }
+        }
+    }
+    found
+}
+
+/// The resource of the API server that a name probably means, which may lack the group.
+fn nearest_resource<'a>(name: &str, names: &'a [String]) -> Option<&'a str> {
+    if name.contains('.') {
+        return nearest(name, names.iter().map(String::as_str));
+    }
+    let plurals = || {
+        let parts = names.iter().map(|known| known.split('.').next());
+        parts.map(Option::unwrap_or_default)
+    };
+    let plural = nearest(name, plurals())?;
+    let at = plurals().position(|known| known == plural)?;
+    Some(&names[at])
 }
 
 async fn denied(client: &Client, wanted: &[Gvr]) -> Result<Vec<Gvr>, CheckRequestError> {

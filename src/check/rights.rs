@@ -247,6 +247,8 @@ pub(super) struct CacheRights {
     pub(super) denied: Vec<Gvr>,
     /// Whether `--cache-resources` names resources, instead of allowing all.
     pub(super) is_named: bool,
+    /// Settings that name resources which the API server does not have, one line each.
+    pub(super) unknown: Vec<String>,
 }
 
 /// Whether the gateway may read what it is to cache.
@@ -256,6 +258,7 @@ pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
         pinned,
         denied,
         is_named,
+        unknown,
     } = rights;
     let hint = "grant list and watch in the gateway's ClusterRole, one rule for each resource that clients watch";
     let pinned: Vec<String> = pinned
@@ -271,9 +274,18 @@ pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
         return CheckVerdict::failure(text, hint).with_details(pinned);
     }
     let (all, count) = (wanted.len(), wanted.len() - denied.len().min(wanted.len()));
-    if all == 0 {
+    if all == 0 && unknown.is_empty() {
         let text = "no resource of the API server may be cached";
         return CheckVerdict::warning(text, "see --cache-resources and --passthrough-resources");
+    }
+    if !unknown.is_empty() {
+        let text = format!(
+            "{count} of {} may be listed and watched; {} unknown to the API server",
+            counted(all + unknown.len(), RESOURCES),
+            unknown.len()
+        );
+        let hint = "correct the names, or install what serves them: kubectl api-resources";
+        return CheckVerdict::warning(text, hint).with_details(unknown.iter().cloned());
     }
     let total = counted(all, RESOURCES);
     if count == 0 {

@@ -537,6 +537,7 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
             pinned: pinned.iter().copied().map(gvr).collect(),
             denied: denied.iter().copied().map(gvr).collect(),
             is_named,
+            unknown: Vec::new(),
         })
     };
     let one = rights::cache_verdict(&CacheRights {
@@ -544,8 +545,23 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
         pinned: Vec::new(),
         denied: Vec::new(),
         is_named: true,
+        unknown: Vec::new(),
     });
     is(&one, CheckLevel::Ok, "1 of 1 resource may");
+    let misspelt = "--cache-resources deployment; did you mean deployments.apps?";
+    let one = rights::cache_verdict(&CacheRights {
+        wanted: vec![gvr("pods")],
+        pinned: Vec::new(),
+        denied: Vec::new(),
+        is_named: true,
+        unknown: vec![misspelt.to_owned()],
+    });
+    is(
+        &one,
+        CheckLevel::Warning,
+        "1 of 2 resources may be listed and watched; 1 unknown",
+    );
+    assert_eq!(one.details, [misspelt]);
     is(&verdict(&[], &["pods"], true), CheckLevel::Ok, "2 of 2");
     // Least rights are a choice, unless the settings name the resource.
     is(

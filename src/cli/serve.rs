@@ -195,7 +195,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "DAYS", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXAGE)]
     pub audit_log_maxage: u64,
 
-    /// Resources whose caches start at once and stay, such as `pods.v1,deployments.v1.apps`.
+    /// Resources whose caches start at once and stay, such as `pods,deployments.apps,widgets.v1.example.com`.
     ///
     /// Readiness waits until each was filled once, but not for one that is forwarded because its objects cannot be cached or
     /// resources are short.

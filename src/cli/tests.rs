@@ -115,6 +115,68 @@ fn lengths_are_read_and_written_in_binary_units() {
 }
 
 #[test]
+fn lengths_are_quantities_as_kubernetes_writes_them() {
+    for (text, len) in [
+        ("2Gi", 2 << 30),
+        ("500Mi", 500 << 20),
+        ("1.5Gi", 3 << 29),
+        ("64Ki", 64 << 10),
+        ("1Ti", 1 << 40),
+        ("1Pi", 1 << 50),
+        (".5Ki", 512),
+        ("5.Ki", 5 << 10),
+        ("+1Ki", 1 << 10),
+        ("1k", 1_000),
+        ("1.5G", 1_500_000_000),
+        ("2T", 2_000_000_000_000),
+        ("129e6", 129_000_000),
+        ("1E3", 1_000),
+        ("1E", 1_000_000_000_000_000_000),
+        ("1e+2", 100),
+        ("2500e-2", 25),
+        ("128974848000m", 128_974_848),
+        ("5000000u", 5),
+        ("1n", 1),
+        ("0.1Ki", 103),
+        ("0.5", 1),
+        ("007", 7),
+        ("1.50000000000000000000000000Ki", 1_536),
+        ("1e-99999999", 1),
+    ] {
+        assert_eq!(text.parse(), Ok(ByteLen(len)), "{text}");
+    }
+    for text in [
+        "",
+        ".",
+        "+",
+        "Gi",
+        "e3",
+        "1e",
+        "1e3Ki",
+        "1.5.5",
+        "1KI",
+        "1K",
+        "1gi",
+        "2GB",
+        "1 2",
+        "-1Gi",
+        "NaN",
+        "inf",
+        "16Ei",
+        "1e99",
+        "99999999999999999999",
+        "1e99999999999",
+        "1\u{b2}",
+    ] {
+        assert_eq!(
+            text.parse::<ByteLen>(),
+            Err(InvalidValue::ByteLen),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn spans_are_written_as_one_word_that_reads_back() {
     for (millis, written) in [(2, "2ms"), (75_000, "1m15s"), (600_000, "10m"), (0, "0s")] {
         let span = TimeSpan(Duration::from_millis(millis));

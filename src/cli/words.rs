@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidValue {
     /// Not a length in bytes.
-    #[error("not a length in bytes: write 4096, 64KiB, 16MiB or 1GiB")]
+    #[error("not a length in bytes: write 4096, 64Ki, 16Mi, 1.5Gi or 1G")]
     ByteLen,
     /// Not a duration.
     #[error("not a duration: write 2ms, 75s, 10m or 1h")]
@@ -21,7 +21,7 @@ pub enum InvalidValue {
     ObjectCount,
 }
 
-/// A length in bytes: `4096`, `64KiB`, `16MiB`, `1GiB`.
+/// A length in bytes: `4096`, `64KiB`, or a quantity as Kubernetes writes it, such as `2Gi`, `1.5G` or `1e9`. A part of a byte counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteLen(pub usize);
 
@@ -31,22 +31,84 @@ const UNITS: [(&str, usize); 4] = [
     ("KiB", 1 << 10),
     ("", 1),
 ];
+/// Suffixes of a quantity of Kubernetes with what they multiply by: a power of two, or of ten.
+const BINARY_SUFFIXES: [(&str, u32); 6] = [
+    ("Ki", 10),
+    ("Mi", 20),
+    ("Gi", 30),
+    ("Ti", 40),
+    ("Pi", 50),
+    ("Ei", 60),
+];
+const DECIMAL_SUFFIXES: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
+/// More digits than any length has. The bound keeps the arithmetic within 128 bits.
+const DIGITS_MAX: usize = 19;
 
 impl FromStr for ByteLen {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (digits, unit) = UNITS
-            .iter()
-            .find_map(|(word, unit)| text.strip_suffix(word).map(|digits| (digits, *unit)))
-            .ok_or(InvalidValue::ByteLen)?;
-        let count: usize = digits
-            .trim_end()
-            .parse()
-            .map_err(|_| InvalidValue::ByteLen)?;
-        let len = count.checked_mul(unit).ok_or(InvalidValue::ByteLen)?;
-        Ok(Self(len))
+        byte_len(text).map(Self).ok_or(InvalidValue::ByteLen)
     }
+}
+
+fn byte_len(text: &str) -> Option<usize> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+    let suffix = suffix.trim_start();
+    let suffix = match suffix {
+        "KiB" | "MiB" | "GiB" | "TiB" => &suffix[..2],
+        suffix => suffix,
+    };
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let decimals = decimals.trim_end_matches('0');
+    let digits = format!("{whole}{decimals}");
+    let digits = digits.trim_start_matches('0');
+    let is_empty = number.trim_matches('.').is_empty();
+    if is_empty || decimals.contains('.') || digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let digits: u128 = if digits.is_empty() {
+        0
+    } else {
+        digits.parse().ok()?
+    };
+    let binary = BINARY_SUFFIXES.iter().find(|(word, _)| *word == suffix);
+    let power = binary.map_or(0, |(_, power)| *power);
+    let exponent = match binary {
+        Some(_) => 0,
+        None => decimal_exponent(suffix)?,
+    };
+    let exponent = exponent.checked_sub(i32::try_from(decimals.len()).ok()?)?;
+    let digits = digits << power;
+    let ten_to_the = |exponent: u32| 10_u128.checked_pow(exponent);
+    let len = match u32::try_from(exponent) {
+        Ok(exponent) => digits.checked_mul(ten_to_the(exponent)?)?,
+        // Beyond what a power has room for, less than a byte is left.
+        Err(_) => digits.div_ceil(ten_to_the(exponent.unsigned_abs()).unwrap_or(u128::MAX)),
+    };
+    usize::try_from(len).ok()
+}
+
+/// The power of ten of a suffix: `k`, `e3`, `E-3`.
+fn decimal_exponent(suffix: &str) -> Option<i32> {
+    let known = DECIMAL_SUFFIXES.iter().find(|(word, _)| *word == suffix);
+    if let Some((_, exponent)) = known {
+        return Some(*exponent);
+    }
+    suffix.strip_prefix(['e', 'E'])?.parse().ok()
 }
 
 impl fmt::Display for ByteLen {

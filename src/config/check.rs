@@ -65,7 +65,7 @@ impl CheckSettings {
                     .to_owned(),
             });
         }
-        let compared = kinds::gvr(&flags.compare_resource).map_err(|error| {
+        let compared = kinds::named_resource(&flags.compare_resource).map_err(|error| {
             let reason = error.to_string();
             invalid("compare-resource", &flags.compare_resource, &reason)
         })?;

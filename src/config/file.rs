@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_saphyr::Spanned;
 
 /// `apiVersion` of the file.
@@ -53,7 +53,7 @@ pub enum FileError {
 /// One setting of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileEntry {
-    /// The key as written in the file, in camelCase.
+    /// The key as written in the file, in camelCase; `a.b` for a key below another one, which no setting has.
     pub(super) key: String,
     /// The scalar, or the elements of the list.
     pub(super) words: Vec<String>,
@@ -123,6 +123,74 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         let mut entries = Vec::new();
         // Bounded by the length of the file.
         while let Some(key) = map.next_key::<Spanned<String>>()? {
+            match map.next_value()? {
+                SettingValue::Words(words) => entries.push(FileEntry {
+                    line: key.referenced.line(),
+                    key: key.value,
+                    words,
+                }),
+                SettingValue::Nested(below) => {
+                    entries.extend(below.into_iter().map(|entry| FileEntry {
+                        key: format!("{}.{}", key.value, entry.key),
+                        ..entry
+                    }));
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// The value of a setting, or what stands in its place.
+enum SettingValue {
+    Words(Vec<String>),
+    /// A mapping with these keys, at least one.
+    Nested(Vec<FileEntry>),
+}
+
+impl<'de> Deserialize<'de> for SettingValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = SettingValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        WordsVisitor.expecting(f)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<SettingValue, E> {
+        WordsVisitor.visit_str(text).map(SettingValue::Words)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<SettingValue, E> {
+        WordsVisitor.visit_bool(value).map(SettingValue::Words)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<SettingValue, E> {
+        WordsVisitor.visit_u64(value).map(SettingValue::Words)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<SettingValue, E> {
+        WordsVisitor.visit_i64(value).map(SettingValue::Words)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<SettingValue, E> {
+        WordsVisitor.visit_f64(value).map(SettingValue::Words)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<SettingValue, A::Error> {
+        WordsVisitor.visit_seq(seq).map(SettingValue::Words)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SettingValue, A::Error> {
+        let mut entries = Vec::new();
+        // Bounded by the length of the file.
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
             let SettingWords(words) = map.next_value()?;
             entries.push(FileEntry {
                 line: key.referenced.line(),
@@ -130,7 +198,10 @@ impl<'de> Visitor<'de> for EntriesVisitor {
                 words,
             });
         }
-        Ok(entries)
+        match entries.is_empty() {
+            true => Err(A::Error::invalid_type(Unexpected::Map, &self)),
+            false => Ok(SettingValue::Nested(entries)),
+        }
     }
 }
 

@@ -7,15 +7,57 @@ use crate::resource::names::{is_dns_label, is_dns_subdomain};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKind {
     /// Not `plural.version` or `plural.version.group`.
-    #[error("write plural.version or plural.version.group, such as pods.v1 or deployments.v1.apps")]
+    #[error(
+        "write plural.version or plural.version.group, such as pods.v1 or widgets.v1.example.com; resources of Kubernetes itself need no \
+         version: pods, deployments.apps"
+    )]
     Gvr,
     /// Not `plural.version.group=Kind` with an optional `:cluster`.
     #[error("write plural.version.group=Kind or plural.version.group=Kind:cluster")]
     ExtraKind,
 }
 
+/// Groups of Kubernetes itself whose stable version is `v1`, and the other ones with theirs.
+const BUILT_IN: [&str; 17] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+const BUILT_IN_OTHERS: [(&str, &str); 1] = [("autoscaling", "v2")];
+
+/// Like [`gvr`], but resources of Kubernetes itself need no version: `pods`, `deployments.apps`.
+pub(super) fn named_resource(text: &str) -> Result<Gvr, InvalidKind> {
+    gvr(text).or_else(|invalid| {
+        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+        let other = BUILT_IN_OTHERS.iter().find(|(other, _)| *other == group);
+        let version = match other {
+            Some((_, version)) => version,
+            None if group.is_empty() || BUILT_IN.contains(&group) => "v1",
+            None => return Err(invalid),
+        };
+        if !is_dns_label(resource) || text.ends_with('.') {
+            return Err(invalid);
+        }
+        Ok(Gvr::new(group, version, resource))
+    })
+}
+
 /// Parses `pods.v1` or `deployments.v1.apps`, the format in which [`Gvr`] is displayed.
-pub(super) fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
+fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
     let mut parts = text.splitn(3, '.');
     let (resource, version) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
     let group = parts.next();

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
 use super::file::{self, FileError};
+use super::suggestion::{did_you_mean, nearest};
 use crate::cli::{self, Flags};
 
 /// Flags, environment and file cannot be combined.
@@ -29,10 +30,20 @@ pub enum FlagsError {
         message: String,
     },
     /// A key of the file that is not the name of a flag.
-    #[error("{origin}: unknown key")]
+    #[error("{origin}: unknown key{}", did_you_mean(.meant.as_deref()))]
     UnknownKey {
         /// Where the key is, such as `config.yaml:3: lisen`.
         origin: String,
+        /// The key that was probably meant.
+        meant: Option<String>,
+    },
+    /// A variable that looks like one of the gateway's, but is of no flag.
+    #[error("{name}: unknown variable{}", did_you_mean(.meant.as_deref()))]
+    UnknownVariable {
+        /// Its name.
+        name: String,
+        /// The variable that was probably meant.
+        meant: Option<String>,
     },
     /// The file cannot be read.
     #[error(transparent)]
@@ -106,8 +117,7 @@ fn is_switched_off(matches: &ArgMatches, name: &str) -> bool {
     matches!(matches.try_get_one::<bool>(&id_of(name)), Ok(Some(false)))
 }
 
-/// The values of the environment. Unknown variables are ignored, because Kubernetes itself sets `KUBE_FANOUT_PORT` and others for
-/// a Service named `kube-fanout`.
+/// The values of the environment.
 fn environment(
     names: &[String],
     variable: impl Fn(&str) -> Option<OsString>,
@@ -140,9 +150,73 @@ fn standard_variable(name: &str) -> Option<&'static str> {
     (cfg!(feature = "otlp") && name == "otlp-endpoint").then_some("OTEL_EXPORTER_OTLP_ENDPOINT")
 }
 
+/// Variables of the build and of the tests, which run the program in their own environment.
+const OTHER_VARIABLES: [&str; 3] = [
+    "KUBE_FANOUT_COMMIT",
+    "KUBE_FANOUT_REQUIRE",
+    "KUBE_FANOUT_TEST_",
+];
+
+/// Implements [`super::check_variables`].
+pub(super) fn check_variables(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(), FlagsError> {
+    let mut known = Vec::new();
+    let mut commands = vec![cli::command()];
+    // Each flag of any command: all commands of a shell have the same environment.
+    while let Some(command) = commands.pop() {
+        known.extend(flag_names(&command).iter().map(|name| variable_of(name)));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    for (name, value) in variables {
+        let (Some(name), value) = (name.to_str(), value.to_string_lossy()) else {
+            continue;
+        };
+        let is_ours = name.starts_with(VARIABLE_PREFIX)
+            && !OTHER_VARIABLES.iter().any(|other| name.starts_with(other))
+            && !is_of_service(name, &value);
+        if is_ours && !known.iter().any(|known| known == name) {
+            return Err(FlagsError::UnknownVariable {
+                name: name.to_owned(),
+                meant: nearest(name, known.iter().map(String::as_str)).map(str::to_owned),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether Kubernetes sets this variable in pods, for a Service named `kube-fanout` or `kube-fanout-…`: `KUBE_FANOUT_SERVICE_HOST`,
+/// `KUBE_FANOUT_SERVICE_PORT_HTTPS`, `KUBE_FANOUT_PORT`, `KUBE_FANOUT_PORT_8443_TCP_ADDR`.
+fn is_of_service(name: &str, value: &str) -> bool {
+    const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+    let is_url = PROTOCOLS.iter().any(|protocol| {
+        let rest = value.strip_prefix(&protocol.to_lowercase());
+        rest.is_some_and(|rest| rest.starts_with("://"))
+    });
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    if name.ends_with("_SERVICE_HOST") {
+        return value.parse::<std::net::IpAddr>().is_ok();
+    }
+    if name.ends_with("_SERVICE_PORT") || name.contains("_SERVICE_PORT_") {
+        return is_port(value);
+    }
+    if name.ends_with("_PORT") && is_url {
+        return true;
+    }
+    name.match_indices("_PORT_").any(|(at, word)| {
+        let mut words = name[at + word.len()..].split('_');
+        words.next().is_some_and(is_port)
+            && words.next().is_some_and(|word| PROTOCOLS.contains(&word))
+            && matches!(words.next(), None | Some("PROTO" | "PORT" | "ADDR"))
+            && words.next().is_none()
+    })
+}
+
+const VARIABLE_PREFIX: &str = "KUBE_FANOUT_";
+
 /// The environment variable of a flag: `KUBE_FANOUT_TLS_CERT` for `tls-cert`.
 fn variable_of(name: &str) -> String {
-    format!("KUBE_FANOUT_{}", id_of(name).to_uppercase())
+    format!("{VARIABLE_PREFIX}{}", id_of(name).to_uppercase())
 }
 
 /// The key of a flag in the file: `tlsCert` for `tls-cert`.
@@ -184,7 +258,12 @@ fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<LayerValue>, Fl
             .iter()
             .find(|name| *name != "config" && key_of(name) == entry.key);
         let Some(flag) = flag else {
-            return Err(FlagsError::UnknownKey { origin });
+            let keys: Vec<String> = names.iter().map(|name| key_of(name)).collect();
+            let meant = nearest(&entry.key, keys.iter().map(String::as_str));
+            return Err(FlagsError::UnknownKey {
+                origin,
+                meant: meant.map(str::to_owned),
+            });
         };
         values.push(LayerValue {
             flag: flag.clone(),
@@ -288,7 +367,28 @@ pub(super) fn one_line(error: &clap::Error) -> String {
         .map(str::trim)
         .take_while(|line| !line.is_empty())
         .collect();
-    [&[first], rest.as_slice()].concat().join(" ")
+    let line = [&[first], rest.as_slice()].concat().join(" ");
+    line + &did_you_mean(meant(error).as_deref())
+}
+
+/// The flag, command or value that clap thinks was meant.
+fn meant(error: &clap::Error) -> Option<String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    kinds.into_iter().find_map(|kind| {
+        let value = error.get(kind)?;
+        if let ContextValue::String(meant) = value {
+            return Some(meant.clone());
+        }
+        let ContextValue::Strings(meant) = value else {
+            return None;
+        };
+        // The best comes last.
+        meant.last().cloned()
+    })
 }
 
 impl FlagsError {
@@ -302,11 +402,15 @@ impl FlagsError {
             {
                 Some("no command given; see --help".to_owned())
             }
+            Self::CommandLine(error) if meant(error).is_some() => Some(one_line(error)),
             Self::CommandLine(error) => Some(format!("{}; see --help", one_line(error))),
             Self::File(FileError::Io { path, source }) => {
                 Some(format!("{}: {source}", path.display()))
             }
-            Self::Value { .. } | Self::UnknownKey { .. } | Self::File(_) => Some(self.to_string()),
+            Self::Value { .. }
+            | Self::UnknownKey { .. }
+            | Self::UnknownVariable { .. }
+            | Self::File(_) => Some(self.to_string()),
         }
     }
 }

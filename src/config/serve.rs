@@ -361,7 +361,7 @@ fn pinned(
     };
     let mut pinned = Vec::new();
     for text in words(&flags.pin_resources) {
-        let gvr = kinds::gvr(&text).map_err(|error| refuse(&text, error.to_string()))?;
+        let gvr = kinds::named_resource(&text).map_err(|error| refuse(&text, error.to_string()))?;
         if !cached.allow(&gvr) {
             let reason =
                 "never cached: see --cache-resources and --passthrough-resources".to_owned();

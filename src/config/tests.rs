@@ -326,9 +326,10 @@ fn values_out_of_range_name_their_flag() {
         ("--drift-interval 25h", "--drift-interval"),
         ("--worker-threads 9999", "--worker-threads"),
         (
-            "--pin-resources pods",
-            "--pin-resources pods: write plural.version",
+            "--pin-resources widgets.example.com",
+            "--pin-resources widgets.example.com: write plural.version",
         ),
+        ("--pin-resources *", "--pin-resources *: write"),
         ("--pin-resources apps.v1.", "--pin-resources"),
         (
             "--passthrough-resources Secrets",
@@ -443,8 +444,17 @@ fn file_refused(body: &str, message: &str) {
 fn what_a_file_says_wrongly_is_named_by_line_and_key() {
     file_refused(
         &format!("{HEAD}lisen: 127.0.0.1:1\n"),
-        "FILE:3: lisen: unknown key",
+        "FILE:3: lisen: unknown key; did you mean listen?",
     );
+    file_refused(
+        &format!("{HEAD}tls:\n  cert: tls.crt\n"),
+        "FILE:4: tls.cert: unknown key; did you mean tlsCert?",
+    );
+    file_refused(
+        &format!("{HEAD}memory-max: 2Gi\n"),
+        "FILE:3: memory-max: unknown key; did you mean memoryMax?",
+    );
+    file_refused(&format!("{HEAD}listen: {{}}\n"), "FILE:3: ");
     file_refused(
         &format!("{HEAD}\npinResources:\n  - pods.v1\nconfig: x\n"),
         "FILE:6: config: unknown key",
@@ -469,6 +479,91 @@ fn what_a_file_says_wrongly_is_named_by_line_and_key() {
         &format!("serve {PLAIN} --config /nonexistent.yaml"),
         "/nonexistent.yaml: No such file",
     );
+}
+
+#[test]
+fn a_variable_of_no_flag_is_refused_and_those_of_a_service_are_left_alone() {
+    let check = |name: &str, value: &str| {
+        let checked = check_variables([(OsString::from(name), OsString::from(value))]);
+        checked.map_err(|error| error.one_line().unwrap())
+    };
+    for (name, value, message) in [
+        (
+            "KUBE_FANOUT_LISEN",
+            "127.0.0.1:1",
+            "KUBE_FANOUT_LISEN: unknown variable; did you mean KUBE_FANOUT_LISTEN?",
+        ),
+        (
+            "KUBE_FANOUT_MEMORYMAX",
+            "2Gi",
+            "did you mean KUBE_FANOUT_MEMORY_MAX?",
+        ),
+        (
+            "KUBE_FANOUT_PORT",
+            "8443",
+            "KUBE_FANOUT_PORT: unknown variable",
+        ),
+        (
+            "KUBE_FANOUT_XYZZY",
+            "1",
+            "KUBE_FANOUT_XYZZY: unknown variable",
+        ),
+        ("KUBE_FANOUT_SERVICE_HOST", "name", "unknown variable"),
+        ("KUBE_FANOUT_PORT_8443_TCP_SPEED", "1", "unknown variable"),
+    ] {
+        let error = check(name, value).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+    for (name, value) in [
+        ("KUBE_FANOUT_LISTEN", "127.0.0.1:1"),
+        // Of another command: the environment is that of a shell.
+        ("KUBE_FANOUT_TOKEN_AUTH_FILE", "tokens.csv"),
+        ("KUBE_FANOUT_PORT", "tcp://10.0.0.1:443"),
+        ("KUBE_FANOUT_SERVICE_HOST", "fd00::1"),
+        ("KUBE_FANOUT_SERVICE_PORT", "443"),
+        ("KUBE_FANOUT_SERVICE_PORT_HTTPS", "443"),
+        ("KUBE_FANOUT_PORT_8443_TCP", "tcp://10.0.0.1:8443"),
+        ("KUBE_FANOUT_PORT_8443_TCP_PROTO", "tcp"),
+        ("KUBE_FANOUT_PORT_8443_TCP_PORT", "8443"),
+        ("KUBE_FANOUT_PORT_8443_TCP_ADDR", "10.0.0.1"),
+        ("KUBE_FANOUT_OPERATORS_SERVICE_PORT_OPERATORS", "8444"),
+        ("KUBE_FANOUT_OPERATORS_PORT_8444_UDP_ADDR", "10.0.0.1"),
+        ("KUBE_FANOUT_COMMIT", "abc"),
+        ("KUBE_FANOUTS", "1"),
+        ("KUBECONFIG", "1"),
+    ] {
+        assert_eq!(check(name, value), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn resources_of_kubernetes_itself_are_pinned_without_their_version() {
+    let line = format!(
+        "{PLAIN} --pin-resources pods,deployments.apps,horizontalpodautoscalers.autoscaling,leases.v1.coordination.k8s.io"
+    );
+    let pinned = serve(&line, &[], None).unwrap().pin_resources;
+    let names: Vec<String> = pinned.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        names,
+        [
+            "pods.v1",
+            "deployments.v1.apps",
+            "horizontalpodautoscalers.v2.autoscaling",
+            "leases.v1.coordination.k8s.io"
+        ]
+    );
+}
+
+#[test]
+fn lengths_of_kubernetes_are_read_in_flags_variables_and_files() {
+    let file = format!("{HEAD}stateBytesMax: 1.5Gi\nmemoryMax: 2e9\nstateDir: /state\n");
+    let line = format!("{PLAIN} --frame-len-max 8Mi --config {{file}}");
+    let variables = [("KUBE_FANOUT_RING_BYTES_MAX", "500Mi")];
+    let found = serve(&line, &variables, Some(&file)).unwrap();
+    assert_eq!(found.frame_len_max, 8 << 20);
+    assert_eq!(found.ring.bytes_max, 500 << 20);
+    assert_eq!(found.state.unwrap().len_max, 3 << 29);
+    assert_eq!(found.admission.memory_max, 2_000_000_000);
 }
 
 #[test]
@@ -622,12 +717,8 @@ fn a_user_in_a_url_is_refused_and_not_repeated() {
 
 #[test]
 fn checking_the_settings_refuses_what_serve_refuses() {
-    assert_eq!(
-        settings(&format!("config check {PLAIN}"), &[], None)
-            .unwrap()
-            .task,
-        ProcessTask::ConfigCheck
-    );
+    let checked = settings(&format!("config check {PLAIN}"), &[], None);
+    assert!(matches!(checked.unwrap().task, ProcessTask::ConfigCheck(_)));
     refused("config check --plain-http", "give one of");
 }
 
@@ -729,7 +820,20 @@ fn a_wrong_command_line_is_one_line_and_help_is_none() {
     refused("", "no command given; see --help");
     refused(
         "serve --lisen x",
-        "unexpected argument '--lisen' found; see --help",
+        "unexpected argument '--lisen' found; did you mean --listen?",
+    );
+    refused(
+        "serv",
+        "unrecognized subcommand 'serv'; did you mean serve?",
+    );
+    refused("config chek", "did you mean check?");
+    refused(
+        &format!("serve {PLAIN} --log-level inof"),
+        "did you mean info?",
+    );
+    refused(
+        "serve --xyzzy x",
+        "unexpected argument '--xyzzy' found; see --help",
     );
     assert_eq!(settings("--help", &[], None), Err(String::new()));
     assert_eq!(settings("--version", &[], None), Err(String::new()));

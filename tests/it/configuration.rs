@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
@@ -190,4 +191,108 @@ async fn a_hangup_reads_the_file_again_and_damaged_files_are_survived() {
     let change = gateway.logged(CHANGED).await;
     assert_eq!(change["setting"], "drainTimeout");
     gateway.terminate();
+}
+
+/// What `config check` prints, and whether it accepts the settings.
+fn checked(flags: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .args(["config", "check"])
+        .args(flags)
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn what_settings_name_must_be_usable() {
+    let folder = folder("configuration-check");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(path("tls.crt"), certificate.cert.pem()).unwrap();
+    fs::write(path("tls.key"), certificate.signing_key.serialize_pem()).unwrap();
+    fs::write(path("garbage"), "garbage").unwrap();
+    let kubeconfig = "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:6443'}}], users: [{name: u, user: {TOKEN}}]}";
+    let write = |name: &str, user: &str| {
+        fs::write(path(name), kubeconfig.replace("{TOKEN}", user)).unwrap();
+        path(name)
+    };
+    let kubeconfig = write("kubeconfig", "{token: t}");
+    let tokenless = write("tokenless", "{tokenFile: /nowhere/token}");
+    let keyless = write(
+        "keyless",
+        "{client-certificate: /nowhere/crt, client-key: /nowhere/key}",
+    );
+    // A plugin is not run: it could ask the network.
+    let plugin = write(
+        "plugin",
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: /nowhere/plugin, interactiveMode: Never}}",
+    );
+    let plain = ["--plain-http", "--auth=none", "--kubeconfig", &kubeconfig];
+    for good in [kubeconfig.as_str(), plugin.as_str()] {
+        let (is_valid, text) = checked(&["--plain-http", "--auth=none", "--kubeconfig", good]);
+        assert!(is_valid, "{text}");
+        assert_eq!(text, "the settings are valid\n");
+    }
+    let (crt, key, garbage) = (path("tls.crt"), path("tls.key"), path("garbage"));
+    let tls = ["--kubeconfig", &kubeconfig, "--tls-cert", &crt, "--tls-key"];
+    let refused = |flags: &[&[&str]], message: &str| {
+        let (is_valid, text) = checked(&flags.concat());
+        assert!(!is_valid && text.contains(message), "{flags:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(
+            text.matches("No such file").count(),
+            usize::from(message.contains("No such")),
+            "{text}"
+        );
+    };
+    let open = ["--plain-http", "--auth=none", "--kubeconfig"];
+    refused(
+        &[&open, &["/nowhere/config"]],
+        "/nowhere/config: No such file",
+    );
+    refused(&[&open, &[&garbage]], "garbage");
+    refused(
+        &[&open, &[&pluginless]],
+        "the plugin /nowhere/plugin is not there",
+    );
+    refused(&[&open, &[&tokenless]], "/nowhere/token: No such file");
+    refused(&[&open, &[&keyless]], "No such file");
+    refused(&[&plain, &["--context", "d"]], "no context \"d\"");
+    refused(
+        &[&["--plain-http", "--auth=none", "--in-cluster"]],
+        "no in-cluster configuration",
+    );
+    refused(&[&tls, &["/nowhere/tls.key"]], "No such file");
+    refused(&[&tls, &[&garbage]], "the serving certificate");
+    refused(
+        &[&tls, &[&key, "--client-ca-file", "/nowhere/ca"]],
+        "No such file",
+    );
+    refused(
+        &[&tls, &[&key, "--requestheader-client-ca-file", &garbage]],
+        "garbage",
+    );
+    refused(
+        &[
+            &tls,
+            &[&key, "--tls-sni-cert-key", "/nowhere/crt,/nowhere/key"],
+        ],
+        "No such file",
+    );
+    let audit = ["--audit-log-path=-", "--audit-policy-file"];
+    refused(
+        &[&plain, &audit, &["/nowhere/policy"]],
+        "--audit-policy-file: /nowhere/policy: No such file",
+    );
+    refused(&[&plain, &audit, &[&garbage]], "--audit-policy-file: ");
+    refused(&[&plain, &["--state-dir", &garbage]], "--state-dir: ");
+    let handover = ["--handover-from=https://other.example.com"];
+    for flag in ["--handover-ca-file", "--handover-token-file"] {
+        refused(
+            &[&plain, &handover, &[flag, "/nowhere/file"]],
+            "No such file",
+        );
+    }
 }

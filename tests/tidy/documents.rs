@@ -285,7 +285,7 @@ fn the_program_ends_with_the_documented_codes() {
             "config",
             "check",
             "--auth=none",
-            "--in-cluster",
+            "--upstream=http://127.0.0.1:1",
             "--plain-http",
         ],
         0,

@@ -17,7 +17,7 @@ fn printed(line: &str) -> Result<String, String> {
         | ProcessTask::Top(_)
         | ProcessTask::Check(_)
         | ProcessTask::CheckList(_)
-        | ProcessTask::ConfigCheck => Err("does not print".to_owned()),
+        | ProcessTask::ConfigCheck(_) => Err("does not print".to_owned()),
     }
 }
 
@@ -65,7 +65,7 @@ fn size_refuses_what_makes_no_sense() {
         ),
         ("--watches 1 --cores 0", "--cores must be between 0.1"),
         ("--watches 1 --network 0", "--network must be between 0.01"),
-        ("--watches 1 --event-len 1.5", "--event-len"),
+        ("--watches 1 --event-len 1.5.5", "--event-len"),
         ("--watches 1 --upstream-events 1000000", "takes 76.00 cores"),
         ("--watches 100000000", "more than 1000 replicas"),
         (

@@ -5,6 +5,7 @@
 //! reading, with a time limit, and its output is never shown.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -21,6 +22,29 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest output that is read. A certificate and its key take a few kilobytes.
 const OUTPUT_LEN_MAX: u64 = 1 << 20;
+
+/// Whether the plugin's program is there, without running it.
+///
+/// # Errors
+/// It is not, neither at its path nor, without one, in the folders of `PATH`.
+pub(super) fn find(plugin: &ExecConfig) -> Result<(), ConnectError> {
+    let program = Path::new(plugin.command.as_deref().unwrap_or_default());
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the system looks for the program there, too"
+    )]
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = match program.components().count() {
+        1 => std::env::split_paths(&path).any(|folder| folder.join(program).is_file()),
+        _ => program.is_file(),
+    };
+    match is_found {
+        true => Ok(()),
+        false => Err(ConnectError::Credentials {
+            reason: format!("the plugin {} is not there", program.display()),
+        }),
+    }
+}
 
 /// The credentials that a plugin returns. They are secret: no error and no log line contains them.
 #[derive(Deserialize)]

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use http::{Uri, uri};
+use kube_client::Config;
 use kube_client::client::ConfigExt;
 use rustls::ClientConfig;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::source::{self, ConnectError, ConnectSource};
-use super::{secrets, transport};
+use super::{exec, secrets, transport};
 use crate::blocking::spawn_blocking;
 
 /// What a client connects to and with.
@@ -37,43 +38,66 @@ impl ConnectSource {
     ///
     /// # Errors
     /// The configuration or the credentials cannot be used.
-    pub async fn parts(&self, mut servers: Vec<Uri>) -> Result<ConnectionParts, ConnectError> {
+    pub async fn parts(&self, servers: Vec<Uri>) -> Result<ConnectionParts, ConnectError> {
         source::check_servers(&servers)?;
+        parts_of(self.read_config().await?, servers).await
+    }
+
+    /// Reads the files that a connection needs. Sends nothing: a plugin is not run.
+    ///
+    /// # Errors
+    /// One of the files cannot be used.
+    pub async fn read_files(&self) -> Result<(), ConnectError> {
+        let mut config = self.read_config().await?;
+        if let Some(plugin) = config.auth_info.exec.take() {
+            exec::find(&plugin)?;
+        }
+        parts_of(config, Vec::new()).await.map(drop)
+    }
+
+    async fn read_config(&self) -> Result<Config, ConnectError> {
         let this = self.clone();
         let read = spawn_blocking(move || this.read());
-        let (mut config, _) = read.await.map_err(|_| ConnectError::Interrupted)??;
-        let expiry = secrets::resolve(&mut config).await?;
-        let building = spawn_blocking(move || {
-            transport::install_crypto_provider();
-            let pem = secrets::certificate(&config.auth_info)?;
-            let expiry = expiry.with_certificate(pem.as_deref());
-            let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
-            let auth = &config.auth_info;
-            let has_credentials = certificate.is_some()
-                || auth.token.is_some()
-                || auth.auth_provider.is_some()
-                || auth.username.is_some();
-            if servers.is_empty() {
-                servers.push(config.cluster_url.clone());
-            }
-            // Without TLS no authority is needed, and a minimal image has none.
-            if servers[0].scheme() == Some(&uri::Scheme::HTTP) {
-                config.root_cert.get_or_insert_default();
-            }
-            let tls = config
-                .rustls_client_config()
-                .map_err(|error| ConnectError::from_tls(&error))?;
-            Ok(ConnectionParts {
-                servers,
-                tls: Arc::new(tls),
-                server_name: config.tls_server_name.clone(),
-                is_unverified: config.accept_invalid_certs,
-                certificate: certificate.map(|der| der.to_vec()),
-                has_credentials,
-                is_by_plugin: expiry.is_by_plugin(),
-                expires_at: expiry.at(),
-            })
-        });
-        building.await.map_err(|_| ConnectError::Interrupted)?
+        let (config, _) = read.await.map_err(|_| ConnectError::Interrupted)??;
+        Ok(config)
     }
+}
+
+async fn parts_of(
+    mut config: Config,
+    mut servers: Vec<Uri>,
+) -> Result<ConnectionParts, ConnectError> {
+    let expiry = secrets::resolve(&mut config).await?;
+    let building = spawn_blocking(move || {
+        transport::install_crypto_provider();
+        let pem = secrets::certificate(&config.auth_info)?;
+        let expiry = expiry.with_certificate(pem.as_deref());
+        let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
+        let auth = &config.auth_info;
+        let has_credentials = certificate.is_some()
+            || auth.token.is_some()
+            || auth.auth_provider.is_some()
+            || auth.username.is_some();
+        if servers.is_empty() {
+            servers.push(config.cluster_url.clone());
+        }
+        // Without TLS no authority is needed, and a minimal image has none.
+        if servers[0].scheme() == Some(&uri::Scheme::HTTP) {
+            config.root_cert.get_or_insert_default();
+        }
+        let tls = config
+            .rustls_client_config()
+            .map_err(|error| ConnectError::from_tls(&error))?;
+        Ok(ConnectionParts {
+            servers,
+            tls: Arc::new(tls),
+            server_name: config.tls_server_name.clone(),
+            is_unverified: config.accept_invalid_certs,
+            certificate: certificate.map(|der| der.to_vec()),
+            has_credentials,
+            is_by_plugin: expiry.is_by_plugin(),
+            expires_at: expiry.at(),
+        })
+    });
+    building.await.map_err(|_| ConnectError::Interrupted)?
 }
