@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs missing tools for building (argument: build) or for running every test (argument: test) with the usual package managers:
-# apt-get as root or with sudo, rustup and pip. Prints each installation; does nothing if nothing is missing. If a tool for the tests
+# Installs missing tools for building (argument: build), for running every test (test), or for deploy/check.sh alone (deploy) with the usual
+# package managers: apt-get as root or with sudo, rustup and pip. Prints each installation; does nothing if nothing is missing. If a tool for the tests
 # cannot be installed, this prints its name, and the step that needs it fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -146,8 +146,16 @@ arm64() {
         say "Rust's library for arm64 is missing: rustup target add $triple"
 }
 
-c_compiler
-rust
+if [ "$purpose" = deploy ]; then
+    mkdir -p "$tools/bin"
+    PATH="$tools/bin:$PATH"
+    python
+    prometheus_programs
+    javascript
+else
+    c_compiler
+    rust
+fi
 if [ "$purpose" = test ]; then
     mkdir -p "$tools/bin"
     PATH="$tools/bin:$PATH"

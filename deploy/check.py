@@ -198,7 +198,8 @@ def configurations(place, items):
 def accepted_by(gateway, folder, index, file, flags):
     path = pathlib.Path(folder) / f"{index}.yaml"
     path.write_text(file)
-    return run(gateway, "config", "check", "--config", path, *flags)
+    # Not `config check`, which reads the files that settings name: those are in the pod.
+    return run(gateway, "config", "print", "--config", path, *flags)
 
 
 def check_configurations(gateway):
@@ -310,10 +311,10 @@ def read_all(folder):
 def check_manifests(rendered):
     manifests = read_all(DEPLOY / "manifests")
     # Helm creates the namespace itself.
-    compare("deploy/manifests", [item for item in manifests if item["kind"] != "Namespace"], rendered["plain"])
-    for option in ("certificate", "impersonation"):
+    compare("deploy/manifests", [item for item in manifests if item["kind"] != "Namespace"], rendered["defaults"])
+    for option in ("certificate", "impersonation", "podmonitor"):
         # What the option adds to the chart's objects.
-        base = {json.dumps(plain(item), sort_keys=True) for item in rendered["plain"]}
+        base = {json.dumps(plain(item), sort_keys=True) for item in rendered["defaults"]}
         added = [item for item in rendered[option] if json.dumps(plain(item), sort_keys=True) not in base]
         added = [item for item in added if item["kind"] not in {"Deployment", "ConfigMap"}]
         compare(f"deploy/optional/{option}", documents((DEPLOY / "optional" / f"{option}.yaml").read_text()), added)

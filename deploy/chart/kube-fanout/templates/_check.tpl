@@ -118,8 +118,9 @@
 {{- fail "config.canaryInterval: needs config.canaryNamespace" -}}
 {{- end -}}
 {{- range .Values.config.pinResources -}}
-{{- if not (regexMatch "^[^.]+[.]v[0-9]+((alpha|beta)[0-9]+)?([.]|$)" .) -}}
-{{- fail (printf "config.pinResources: write %s with its version, like pods.v1 or deployments.v1.apps" .) -}}
+{{- $builtIn := regexMatch "^[^.]+([.](apps|batch|autoscaling|policy|(admissionregistration|apiextensions|apiregistration|certificates|coordination|discovery|events|flowcontrol[.]apiserver|networking|node|rbac[.]authorization|resource|scheduling|storage)[.]k8s[.]io))?$" . -}}
+{{- if not (or $builtIn (regexMatch "^[^.]+[.]v[0-9]+((alpha|beta)[0-9]+)?([.]|$)" .)) -}}
+{{- fail (printf "config.pinResources: write %s with its version, like widgets.v1.example.com" .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
