@@ -111,25 +111,13 @@ pub struct SavedStatus {
     pub bytes: u64,
     /// Events that it did not send.
     pub events: u64,
-    /// The CPU time for these events: an estimate.
-    pub cpu_seconds: f64,
-    /// The CPU time of an event that the estimate assumes, in microseconds.
-    pub cpu_micros_per_event: f64,
 }
-
-/// The CPU time that a real API server took for each event in docs/PERFORMANCE.md, in microseconds.
-const API_SERVER_MICROS: f64 = 13.5;
 
 impl From<TrafficStatus> for SavedStatus {
     fn from(traffic: TrafficStatus) -> Self {
-        let events = traffic.events.saturating_sub(traffic.upstream_events);
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let cpu_seconds = events as f64 * API_SERVER_MICROS / 1e6;
         Self {
             bytes: traffic.bytes.saturating_sub(traffic.upstream_bytes),
-            events,
-            cpu_seconds,
-            cpu_micros_per_event: API_SERVER_MICROS,
+            events: traffic.events.saturating_sub(traffic.upstream_events),
         }
     }
 }

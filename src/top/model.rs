@@ -285,14 +285,7 @@ fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'stat
                 or_dash(rates.bytes, |rate| format!("{}/s", bytes(rate)))
             ),
         ),
-        (
-            "saved",
-            format!(
-                "{}, {} CPU (estimate)",
-                bytes(all.saved.bytes as f64),
-                time(all.saved.cpu_seconds)
-            ),
-        ),
+        ("saved", bytes(all.saved.bytes as f64)),
         ("from upstream", bytes(all.traffic.upstream_bytes as f64)),
     ]
 }
@@ -377,11 +370,14 @@ fn short_edges(ring: RingStatus) -> (String, String) {
 fn facts(one: &ResourceStatus, rates: Rates) -> Vec<String> {
     let mut facts = Vec::new();
     if let Some(ring) = one.ring {
-        facts.push(format!(
-            "ring {:.0} % full, {}",
-            ring.fill * 100.0,
-            counted(ring.events, ("event", "events"))
-        ));
+        let events = counted(ring.events, ("event", "events"));
+        facts.push(match ring.events {
+            0 => format!("history: {events}"),
+            _ => format!(
+                "history: {events}, the last {}",
+                time(ring.oldest_age_seconds)
+            ),
+        });
     }
     facts.push(format!(
         "{}, {}",

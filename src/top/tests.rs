@@ -173,6 +173,13 @@ fn the_verdict_names_the_worst() {
         page(&good).verdict,
         (Severity::Good, "No client is slow.".to_owned())
     );
+    // What is amber says why.
+    good.cuts = document().cuts;
+    let cut = "1 client was cut in the last 5 minutes.".to_owned();
+    assert_eq!(page(&good).verdict, (Severity::Warn, cut.clone()));
+    assert!(!page(&good).notes.contains(&cut));
+    good.gateway.ready = false;
+    assert!(page(&good).notes.contains(&cut));
 }
 
 #[test]
@@ -197,7 +204,7 @@ fn the_verdict_counts_one_thing_as_one() {
     one.traffic.events_per_second = Some(0.9);
     one.ring.as_mut().unwrap().events = 1;
     let text = text(&page(&status), 100);
-    assert!(text.contains("% full, 1 event · 1 object, "), "{text}");
+    assert!(text.contains("history: 1 event, the last "), "{text}");
     assert!(text.contains(" · 1 event/s · "), "{text}");
 }
 
@@ -286,7 +293,10 @@ fn clients_out_of_the_history_are_counted_and_marked() {
     let page = page(&status);
     assert_eq!(page.verdict.0, Severity::Bad);
     assert_eq!(page.resources[0].state, "1 out of the history");
-    assert!(page.notes[0].starts_with("1 client is out of the history"));
+    assert_eq!(
+        page.verdict.1,
+        "150 clients of 23 are slow: 1 out of the history."
+    );
     let text = text(&page, 80);
     for words in [
         "✕ shop:crawler, 12 s",
@@ -295,6 +305,10 @@ fn clients_out_of_the_history_are_counted_and_marked() {
     ] {
         assert!(text.contains(words), "{words} in\n{text}");
     }
+    // All of them are the same clients, and are counted once.
+    status.totals.slow = 1;
+    let verdict = self::page(&status).verdict.1;
+    assert_eq!(verdict, "1 client of 23 is slow and out of the history.");
     // Not only those that the document names.
     assert!(text.contains("Slow clients (150)"), "{text}");
     for words in [
@@ -431,7 +445,7 @@ fn a_terminal_of_80_by_24_shows_verdict_picture_and_keys() {
     assert!(rows[1].starts_with("▼ 1 client of 23 is slow."), "{all}");
     for words in [
         "pods.v1  1 slow  20 clients, 19 up to date",
-        "ring 80 % full",
+        "the last 75 s",
         "▼ shop:crawler, 12 s",
         "configmaps.v1  live",
         "newest: version 1251",

@@ -67,9 +67,9 @@ impl<'a> StatusTroubles<'a> {
     }
 
     fn notes(&self, status: &StatusDocument) -> Vec<String> {
+        let gateway = &status.gateway;
         // A gateway that drains is not ready on purpose.
-        let failing = status.gateway.failing.iter();
-        let failing = failing.filter(|_| !status.gateway.draining);
+        let failing = gateway.failing.iter().filter(|_| !gateway.draining);
         let mut notes: Vec<_> = failing
             .map(|text| format!("Not ready: {}", clean(text)))
             .collect();
@@ -82,23 +82,10 @@ impl<'a> StatusTroubles<'a> {
                 time(one.upstream.age_seconds)
             ));
         }
-        if self.lost > 0 {
-            notes.push(format!(
-                "{} {} out of the history: cut once the connection takes something.",
-                clients(self.lost),
-                are(self.lost)
-            ));
-        }
-        if self.endangered > 0 {
-            notes.push(format!("{} may be cut soon.", clients(self.endangered)));
-        }
-        if self.recent > 0 {
-            let cut = clients(self.recent);
-            notes.push(match self.recent {
-                1 => format!("{cut} was cut in the last 5 minutes."),
-                count if count < CUTS_MAX => format!("{cut} were cut in the last 5 minutes."),
-                _ => format!("{cut} or more were cut in the last 5 minutes."),
-            });
+        let is_verdict =
+            gateway.ready && !gateway.draining && self.down.is_empty() && status.totals.slow == 0;
+        if self.recent > 0 && !is_verdict {
+            notes.push(self.cut_words());
         }
         if self.future > 0 {
             notes.push(format!(
@@ -122,6 +109,45 @@ impl<'a> StatusTroubles<'a> {
     }
 }
 
+impl StatusTroubles<'_> {
+    /// How many clients were cut lately.
+    fn cut_words(&self) -> String {
+        let cut = clients(self.recent);
+        match self.recent {
+            1 => format!("{cut} was cut in the last 5 minutes."),
+            count if count < CUTS_MAX => format!("{cut} were cut in the last 5 minutes."),
+            _ => format!("{cut} or more were cut in the last 5 minutes."),
+        }
+    }
+
+    /// How many clients are slow, and how many of them are in danger: each is counted once.
+    fn lag_words(&self, totals: &TotalStatus) -> String {
+        let slow = match (totals.slow, totals.watches) {
+            (0, 0) => return "No client watches.".to_owned(),
+            (0, _) if self.recent > 0 => return self.cut_words(),
+            // Some may be in their initial events, or behind for a moment.
+            (0, _) => return "No client is slow.".to_owned(),
+            (1, 1) => "The only client is slow".to_owned(),
+            (slow, all) => format!("{} of {} {} slow", clients(slow), separated(all), are(slow)),
+        };
+        let parts = [
+            (self.lost, "out of the history"),
+            (self.endangered, "may be cut soon"),
+        ];
+        let parts: Vec<_> = parts.into_iter().filter(|(count, _)| *count > 0).collect();
+        match &*parts {
+            [] => format!("{slow}."),
+            [(count, what)] if *count == totals.slow => format!("{slow} and {what}."),
+            _ => {
+                let counts = parts
+                    .iter()
+                    .map(|(count, what)| format!("{} {what}", separated(*count)));
+                format!("{slow}: {}.", counts.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
 /// What an operator has to know first.
 pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<String>) {
     let (totals, is_ready) = (&status.totals, status.gateway.ready);
@@ -130,16 +156,16 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
     let is_down = !troubles.down.is_empty();
     let text = if status.gateway.draining {
         if totals.slow > 0 {
-            notes.insert(0, lag_words(totals));
+            notes.insert(0, troubles.lag_words(totals));
         }
         "The gateway is draining: its clients move to others.".to_owned()
     } else if is_down {
         if totals.slow > 0 {
-            notes.insert(0, lag_words(totals));
+            notes.insert(0, troubles.lag_words(totals));
         }
         down_words(troubles.down.len(), status.resources.len())
     } else if is_ready || totals.slow > 0 {
-        lag_words(totals)
+        troubles.lag_words(totals)
     } else if troubles.is_starting {
         "The gateway is starting.".to_owned()
     } else {
@@ -156,22 +182,6 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
         Severity::Good
     };
     ((severity, text), notes)
-}
-
-/// How many clients are slow.
-fn lag_words(totals: &TotalStatus) -> String {
-    match (totals.slow, totals.watches) {
-        (0, 0) => "No client watches.".to_owned(),
-        // Some may be in their initial events, or behind for a moment.
-        (0, _) => "No client is slow.".to_owned(),
-        (1, 1) => "The only client is slow.".to_owned(),
-        (slow, all) => format!(
-            "{} of {} {} slow.",
-            clients(slow),
-            separated(all),
-            are(slow)
-        ),
-    }
 }
 
 /// How many resources have no upstream.

@@ -51,7 +51,7 @@ function status(resources, { slowest = [], groups = [], cuts = [], failing = [],
     totals: {
       watches: sum((one) => one.cursors.watches), slow: sum((one) => one.cursors.slow), events, bytes: events * 2_400, upstreamEvents, upstreamBytes: upstreamEvents * 2_400,
       eventsPerSecond: resources.length ? sum((one) => one.eventsPerSecond ?? 0) : null, bytesPerSecond: resources.length ? sum((one) => one.bytesPerSecond ?? 0) : null,
-      saved: { bytes: saved * 2_400, events: saved, cpuSeconds: saved * 13.5 / 1e6, cpuMicrosPerEvent: 13.5 },
+      saved: { bytes: saved * 2_400, events: saved },
     },
     resources: [...resources].sort((a, b) => b.cursors.watches - a.cursors.watches), resourcesOmitted: omitted, slowest, slowGroups: groups, cuts,
   };
