@@ -263,7 +263,8 @@ pub struct ServeFlags {
     /// File with 32 bytes in base64, with which checkpoints are encrypted (AES-256-GCM). Needs --state-dir.
     #[arg(long, value_name = "FILE", help_heading = "State")]
     pub state_key_file: Option<PathBuf>,
-    /// Most bytes of all checkpoints. A cache that does not fit is written without its history, or not at all.
+    /// Most bytes of all checkpoints. A cache that does not fit is written with as much of its history as fits,
+    /// or not at all.
     #[arg(long, value_name = "BYTES", help_heading = "State", default_value_t = STATE_BYTES_MAX)]
     pub state_bytes_max: ByteLen,
     /// How often changes are appended to the checkpoints.
@@ -364,11 +365,12 @@ pub struct ServeFlags {
     pub exempt_groups: Vec<String>,
     /// Bound of the process's resident memory, above which new watches get 429 and caches are given up; 0 for no bound.
     ///
-    /// As it is approached, memory is given back in steps: at 80 % what can be made again (compressed lists, events laid out for
-    /// watches), at 88 % history, at 94 % new watches that begin with a state get 429, and so do lists while another list runs,
-    /// and after five seconds caches without watches are given up. Above it new watches get 429 and more caches are given up:
-    /// first those that are being filled, then those without watches, least recently used first; an eighth above it also those
-    /// with watches. Pinned resources stay once they are filled (docs/RELIABILITY.md).
+    /// As it is approached, memory is given back in steps: at 70 % history that is older than --ring-age-min, the oldest first;
+    /// at 80 % what can be made again (compressed lists, events laid out for watches), at 88 % history, at 94 % new watches
+    /// that begin with a state get 429, and so do lists while another list runs, and after five seconds caches without watches
+    /// are given up. Above it new watches get 429 and more caches are given up: first those that are being filled, then those
+    /// without watches, least recently used first; an eighth above it also those with watches. Pinned resources stay once they
+    /// are filled (docs/RELIABILITY.md).
     #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
     pub memory_max: ByteLen,
 

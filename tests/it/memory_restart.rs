@@ -49,7 +49,7 @@ impl Stage {
             ["--upstream", &upstream],
             ["--state-dir", state],
             ["--state-interval", "100ms"],
-            ["--pin-resources", "configmaps"],
+            ["--pin-resources", "configmaps.v1"],
             ["--ring-age-min", "1s"],
             ["--ring-bytes-max", "64MiB"],
             ["--memory-max", &memory_max.to_string()],

@@ -15,10 +15,10 @@ pub(super) struct FileGeneration(u64);
 
 /// The queue of one file, shared by all slots of its cache. Each slot waits for its own work, so that the queue is short.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FileQueue(Arc<Mutex<QueueState>>);
+pub(super) struct FileQueue(Arc<Mutex<FileQueueState>>);
 
 #[derive(Debug, Default)]
-struct QueueState {
+struct FileQueueState {
     generation: FileGeneration,
     /// Ends when all work that was asked for is done.
     last: Option<JoinHandle<()>>,
@@ -61,7 +61,7 @@ impl FileQueue {
     }
 }
 
-impl QueueState {
+impl FileQueueState {
     fn enqueue<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
