@@ -38,9 +38,9 @@ pub(super) struct ResourceRecorder {
     pub(super) age: CacheAge,
     pub(super) listing: ListProgress,
     draining: DrainFlag,
+    contact: Arc<ContactLog>,
     /// Asks for discovery to be read again.
     discovery_wanted: Option<Arc<Notify>>,
-    contact: Arc<ContactLog>,
 }
 
 impl ResourceRecorder {
@@ -54,8 +54,8 @@ impl ResourceRecorder {
             age: CacheAge::default(),
             listing: ListProgress::default(),
             draining,
-            discovery_wanted: None,
             contact: metrics.contact(),
+            discovery_wanted: None,
         }
     }
 
@@ -191,6 +191,9 @@ impl DriverRecorder for CacheRecorder {
         if matches!(report.failure, Failure::Status(status) if matches!(status.code, 404 | 410)) {
             self.resource.ask_for_discovery();
         }
+        if matches!(report.failure, Failure::Transport) {
+            self.lost(report.cause);
+        }
     }
 
     fn connected(&self, connected: WatchConnection) {
@@ -214,12 +217,6 @@ impl DriverRecorder for CacheRecorder {
             });
         } else {
             self.resource.age.connected();
-        }
-    }
-
-    fn failed(&self, report: FailureReport<'_>) {
-        if matches!(report.failure, Failure::Transport) {
-            self.lost(report.cause);
         }
     }
 

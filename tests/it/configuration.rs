@@ -225,10 +225,13 @@ fn what_settings_name_must_be_usable() {
         "{client-certificate: /nowhere/crt, client-key: /nowhere/key}",
     );
     // A plugin is not run: it could ask the network.
-    let plugin = write(
-        "plugin",
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: /nowhere/plugin, interactiveMode: Never}}",
-    );
+    let plugin = |command: &str| {
+        format!(
+            "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {command}, interactiveMode: Never}}}}"
+        )
+    };
+    let pluginless = write("pluginless", &plugin("/nowhere/plugin"));
+    let plugin = write("plugin", &plugin("sh"));
     let plain = ["--plain-http", "--auth=none", "--kubeconfig", &kubeconfig];
     for good in [kubeconfig.as_str(), plugin.as_str()] {
         let (is_valid, text) = checked(&["--plain-http", "--auth=none", "--kubeconfig", good]);

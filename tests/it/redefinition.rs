@@ -17,7 +17,8 @@ use kube_fanout::shutdown::Drain;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::support::auth::{PATIENCE, read_to_end, until};
+use crate::support::PATIENCE;
+use crate::support::auth::{read_to_end, until};
 use crate::support::gateway::Running;
 use crate::support::http_server::{HttpServer, RelayBody, Upstream, whole};
 

@@ -326,6 +326,6 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::server::FilteringServer;
-use crate::support::auth::{PATIENCE, ROOT, bearer, gateways_rights, grant};
+use crate::support::PATIENCE;
+use crate::support::auth::{ROOT, bearer, gateways_rights, grant};
 use crate::support::gateway::Running;
 
 pub(super) const POLICIES: &str = "/apis/projectcalico.org/v3/networkpolicies";
