@@ -163,7 +163,8 @@ impl WatchCache {
         &self.tracker
     }
 
-    /// The sequence of the first event that a watch from `version` needs.
+    /// The sequence of the first event that a watch from `version` needs. Of several events of that version it gets all but the first again:
+    /// its client may have left among them.
     ///
     /// # Errors
     /// [`VersionTooOld`] if events after `version` were evicted or never known, or if only a lost history has reached `version`. In the
@@ -179,7 +180,7 @@ impl WatchCache {
         // the watch would miss them.
         let first = self
             .history
-            .partition_point(|event| event.resource_version() <= version);
+            .partition_point(|event| event.is_covered_by(version));
         let floor = floor(&snapshot, &self.history);
         // A version inside a gap is refused even if an event of this cache carries it. A client may have got that version from another
         // replica, together with the true history up to it, and then needs events that the difference of a relist does not hold.

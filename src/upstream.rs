@@ -19,5 +19,6 @@ pub mod driver;
 mod fetch;
 #[cfg(feature = "gateway")]
 pub mod gates;
+pub mod object_versions;
 pub mod reflector;
 pub mod sink;

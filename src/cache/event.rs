@@ -25,6 +25,8 @@ pub struct Event {
     /// The new state; for a deletion the last state, with the deletion's version.
     object: Object,
     previous: Option<Object>,
+    /// Whether the cache had reached the event's version before it.
+    is_continuing: bool,
     arrived_at: Instant,
     /// How old the write was then; known of few events.
     age: Option<WriteAge>,
@@ -48,11 +50,37 @@ impl Event {
             resource_version: object.resource_version(),
             object,
             previous,
+            is_continuing: false,
             arrived_at: arrival.at,
             age: arrival.age,
             added,
             modified,
             deleted,
+        }
+    }
+
+    /// The same event, of a version that the cache had reached before it.
+    #[must_use]
+    pub(super) fn continuing(self) -> Self {
+        Self {
+            is_continuing: true,
+            ..self
+        }
+    }
+
+    /// Whether a client that has a version has this event, if it has everything that was sent with that version first. Events that follow
+    /// within a version may have come after the client left.
+    #[must_use]
+    pub fn is_covered_by(&self, version: ResourceVersion) -> bool {
+        self.resource_version < version || (self.resource_version == version && !self.is_continuing)
+    }
+
+    /// The oldest version that a watch can resume from if this is the oldest event that is known.
+    pub(super) const fn floor(&self) -> ResourceVersion {
+        if self.is_continuing {
+            self.resource_version
+        } else {
+            ResourceVersion(self.resource_version.0.saturating_sub(1))
         }
     }
 

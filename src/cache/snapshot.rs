@@ -102,7 +102,7 @@ pub fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceV
     }
     let mut floor = snapshot.resource_version;
     let read = history.read(oldest, |_, event| {
-        floor = ResourceVersion(event.resource_version().0.saturating_sub(1));
+        floor = event.floor();
         ControlFlow::Break(())
     });
     // The event was evicted in between. Use the newest version, so that nothing older resumes; the next call sees the new

@@ -348,8 +348,9 @@ impl CacheWriter {
             if let Some(proof) = proof {
                 self.is_contradicted |= self.disproves(&change, proof);
             }
-            self.state.resource_version = change.object().resource_version();
+            let version = change.object().resource_version();
             events.extend(self.append(change, now));
+            self.state.resource_version = version;
         }
         applied.events = events.len();
         // The deletion of an object that the cache never had is no event, but it advances the version.
@@ -476,17 +477,14 @@ impl CacheWriter {
     fn is_known(&self, change: &Change) -> bool {
         let object = change.object();
         let (version, current) = (object.resource_version(), self.state.resource_version);
-        let held = || {
-            self.state
-                .objects
-                .object_at(object.key())
-                .map(|held| held.resource_version())
-        };
+        let held = self.state.objects.object_at(object.key());
         match version.cmp(&current) {
             Ordering::Less => true,
-            Ordering::Equal => {
-                held().map_or(matches!(change, Change::Delete(_)), |held| held == version)
-            }
+            Ordering::Equal => match change {
+                Change::Put(_) => held.is_some_and(|held| held.resource_version() == version),
+                // A uid does not come back, so the deletion of a held object is new, also if it carries the object's own version.
+                Change::Delete(_) => held.is_none_or(|held| held.uid() != object.uid()),
+            },
             Ordering::Greater => false,
         }
     }
@@ -527,7 +525,11 @@ impl CacheWriter {
             at: now,
             age: written.map(|(_, age)| age),
         };
-        let event = Event::new(self.state.sequence, kind, object, previous, arrival);
+        let mut event = Event::new(self.state.sequence, kind, object, previous, arrival);
+        if version <= self.state.resource_version {
+            event = event.continuing();
+        }
+        self.state.resource_version = self.state.resource_version.max(version);
         let event = Arc::new(event);
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);
         debug_assert_eq!(

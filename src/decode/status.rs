@@ -2,13 +2,15 @@
 
 use serde::Deserialize;
 
+/// Codes of errors. Any other one says nothing, so the reason counts.
+const CODES: std::ops::RangeInclusive<u64> = 400..=599;
 /// Longest part of an unreadable body that is kept as the message, bytes.
 const MESSAGE_LEN_MAX: usize = 256;
 
 /// An error as upstream describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamStatus {
-    /// HTTP status code; 500 if the bytes are not a Status.
+    /// HTTP status code; that of the reason if the Status has none, 500 if the bytes are not a Status.
     pub code: u16,
     /// Machine-readable reason, such as `Expired`; may be empty.
     pub reason: String,
@@ -51,13 +53,14 @@ impl UpstreamStatus {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusJson {
-    code: u16,
+    #[serde(default)]
+    code: serde_json::Value,
     #[serde(default)]
     reason: Option<String>,
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
-    details: Option<WireDetails>,
+    details: serde_json::Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -78,7 +81,10 @@ struct WireCause {
 /// Reads a `Status`. Other bytes become an internal error with their beginning as the message, as in client-go.
 #[must_use]
 pub fn scan_status(bytes: &[u8]) -> UpstreamStatus {
-    let Ok(wire) = serde_json::from_slice::<StatusJson>(bytes) else {
+    let wire = serde_json::from_slice::<StatusJson>(bytes).ok();
+    let coded =
+        wire.and_then(|wire| Some((code_of(wire.code.as_u64(), wire.reason.as_deref())?, wire)));
+    let Some((code, wire)) = coded else {
         let head = &bytes[..bytes.len().min(MESSAGE_LEN_MAX)];
         return UpstreamStatus {
             reason: "InternalError".to_owned(),
@@ -86,16 +92,75 @@ pub fn scan_status(bytes: &[u8]) -> UpstreamStatus {
             ..UpstreamStatus::of_code(500)
         };
     };
-    let details = wire.details.unwrap_or_default();
+    // Details that cannot be read do not hide the code.
+    let details = WireDetails::deserialize(wire.details).unwrap_or_default();
     let message = wire.message.unwrap_or_default();
     let caused = |cause: &WireCause| cause.reason.as_deref() == Some("ResourceVersionTooLarge");
     UpstreamStatus {
-        code: wire.code,
+        code,
         reason: wire.reason.unwrap_or_default(),
         retry_after_seconds: details.retry_after_seconds.filter(|&seconds| seconds > 0),
         version_too_large: details.causes.iter().flatten().any(caused)
             // Servers before 1.18 send no cause.
             || message.contains("Too large resource version"),
         message,
+    }
+}
+
+/// The code of a Status, which is that of its reason if it has no code of its own. `None` if it has neither.
+pub(super) fn code_of(code: Option<u64>, reason: Option<&str>) -> Option<u16> {
+    if let Some(code) = code.filter(|code| CODES.contains(code)) {
+        return u16::try_from(code).ok();
+    }
+    Some(match reason.filter(|reason| !reason.is_empty())? {
+        "BadRequest" => 400,
+        "Unauthorized" => 401,
+        "Forbidden" => 403,
+        "NotFound" => 404,
+        "MethodNotAllowed" => 405,
+        "NotAcceptable" => 406,
+        "AlreadyExists" | "Conflict" => 409,
+        "Expired" | "Gone" => 410,
+        "RequestEntityTooLarge" => 413,
+        "UnsupportedMediaType" => 415,
+        "Invalid" => 422,
+        "TooManyRequests" => 429,
+        "ServiceUnavailable" => 503,
+        "Timeout" => 504,
+        // `InternalError`, `ServerTimeout`, and reasons that nobody knows.
+        _ => 500,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_without_a_code_is_judged_by_its_reason() {
+        for (body, code) in [
+            (r#"{"kind":"Status","reason":"Expired"}"#, 410),
+            (r#"{"kind":"Status","reason":"Gone","code":0}"#, 410),
+            (
+                r#"{"kind":"Status","reason":"TooManyRequests","code":null}"#,
+                429,
+            ),
+            (r#"{"kind":"Status","reason":"NotFound","code":"404"}"#, 404),
+            (r#"{"kind":"Status","reason":"Expired","code":200}"#, 410),
+            (r#"{"kind":"Status","reason":"Timeout","code":99999}"#, 504),
+            (r#"{"kind":"Status","reason":"InternalError"}"#, 500),
+            (r#"{"kind":"Status","reason":"SomethingNew"}"#, 500),
+            (r#"{"kind":"Status","code":503}"#, 503),
+            (
+                r#"{"reason":"Expired","details":{"retryAfterSeconds":-1}}"#,
+                410,
+            ),
+            (r#"{"kind":"Status"}"#, 500),
+            ("", 500),
+        ] {
+            assert_eq!(scan_status(body.as_bytes()).code, code, "{body}");
+        }
+        let expired = scan_status(br#"{"kind":"Status","reason":"Expired"}"#);
+        assert!(expired.is_expired());
     }
 }

@@ -2,64 +2,40 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How old a cache may be.
 ///
-/// Whatever arrives proves that the watch is alive. A quiet resource gets a bookmark each minute, so silence counts. An API server that
-/// sends no bookmarks may be silent for as long as the watch lasts; there, only a lost watch counts, which keep-alive finds.
+/// An event, a rising bookmark, a list, or a comparison of all versions proves that the cache has what upstream has. An open watch proves
+/// nothing, and neither do its end, an error, or a bookmark of the version that the cache has already: a server sends all of these while its
+/// own caches stand still. Where upstream is merely quiet, the driver compares before the cache counts as stale.
 #[derive(Debug, Default)]
-pub(super) struct CacheAge(Mutex<AgeState>);
-
-#[derive(Debug, Default)]
-struct AgeState {
-    /// The last proof; `None` before the first one.
-    proven_at: Option<Instant>,
-    is_connected: bool,
-    sends_bookmarks: bool,
+pub(super) struct CacheAge {
+    /// The last proof, or the first watch of a state from before; `None` before both.
+    proven_at: Mutex<Option<Instant>>,
 }
 
 impl CacheAge {
-    fn state(&self) -> MutexGuard<'_, AgeState> {
-        self.0.lock()
+    /// A watch was opened.
+    pub(super) fn begin(&self) {
+        self.proven_at.lock().get_or_insert_with(Instant::now);
     }
 
-    /// Something has arrived.
-    pub(super) fn received(&self) {
-        self.state().proven_at = Some(Instant::now());
+    /// Upstream has proved that the cache has everything.
+    pub(super) fn prove(&self) {
+        *self.proven_at.lock() = Some(Instant::now());
     }
 
-    /// A bookmark has arrived.
-    pub(super) fn bookmark(&self) {
-        self.state().sends_bookmarks = true;
-    }
-
-    /// Upstream has accepted the watch.
-    pub(super) fn connected(&self) {
-        let mut state = self.state();
-        state.is_connected = true;
-        state.proven_at = Some(Instant::now());
-    }
-
-    /// The watch has ended; `is_complete`: upstream ended it in order.
-    pub(super) fn disconnected(&self, is_complete: bool) {
-        let mut state = self.state();
-        if state.is_connected && (is_complete || !state.sends_bookmarks) {
-            state.proven_at = Some(Instant::now());
-        }
-        state.is_connected = false;
+    /// Another cache begins.
+    pub(super) fn forget(&self) {
+        *self.proven_at.lock() = None;
     }
 
     /// The age now; zero before upstream has sent anything.
     pub(super) fn now(&self) -> Duration {
-        let state = self.state();
-        if state.is_connected && !state.sends_bookmarks {
-            return Duration::ZERO;
-        }
-        state
-            .proven_at
-            .map_or(Duration::ZERO, |proven_at| proven_at.elapsed())
+        let proven_at = *self.proven_at.lock();
+        proven_at.map_or(Duration::ZERO, |proven_at| proven_at.elapsed())
     }
 }
 
@@ -72,44 +48,18 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn silence_counts_where_bookmarks_are_sent() {
+    async fn only_a_proof_makes_a_cache_young_again() {
         let age = CacheAge::default();
         advance(MINUTE).await;
         assert_eq!(age.now(), Duration::ZERO);
-        age.connected();
-        age.received();
-        age.bookmark();
+        age.begin();
         advance(MINUTE).await;
-        assert_eq!(age.now(), MINUTE);
-        age.received();
+        age.begin();
+        assert_eq!(age.now(), MINUTE, "watches that are opened prove nothing");
+        age.prove();
         assert_eq!(age.now(), Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_bookmarks_only_a_lost_watch_counts() {
-        let age = CacheAge::default();
-        age.connected();
+        age.forget();
         advance(MINUTE).await;
-        assert_eq!(age.now(), Duration::ZERO);
-        age.disconnected(false);
-        advance(MINUTE).await;
-        assert_eq!(age.now(), MINUTE);
-        // Attempts that fail prove nothing.
-        age.disconnected(false);
-        assert_eq!(age.now(), MINUTE);
-        age.connected();
-        assert_eq!(age.now(), Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_that_ends_in_order_was_complete_until_then() {
-        let age = CacheAge::default();
-        for (is_complete, expected) in [(true, Duration::ZERO), (false, MINUTE)] {
-            age.connected();
-            age.bookmark();
-            advance(MINUTE).await;
-            age.disconnected(is_complete);
-            assert_eq!(age.now(), expected);
-        }
+        assert_eq!(age.now(), Duration::ZERO, "there is no cache");
     }
 }

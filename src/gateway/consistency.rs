@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
@@ -78,8 +79,8 @@ struct ConsistencyFinding {
 /// What a check has found out.
 #[derive(Debug)]
 enum ConsistencyOutcome {
-    /// Nothing contradicts the cache.
-    Consistent,
+    /// Nothing contradicts the cache. Upstream has written an object at this version.
+    Consistent(ResourceVersion),
     Contradicted(ConsistencyFinding),
     /// Upstream could not be read.
     Unread,
@@ -151,11 +152,13 @@ impl CheckSchedule {
 }
 
 /// Checks a cache against upstream each time it is triggered and periodically, and returns when upstream contradicts the cache.
-/// `before` is the number of contradictions of this resource so far.
+/// `before` is the number of contradictions of this resource so far. Sets `lag` if the watch has not reached a version that upstream had
+/// written at the check before.
 pub(super) async fn contradiction<F: Fetch>(
     fetch: &F,
     served: &ServedResource,
     triggers: CheckTriggers,
+    lag: &Mutex<bool>,
     before: u64,
 ) -> Contradiction {
     let doublings = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
@@ -168,8 +171,12 @@ pub(super) async fn contradiction<F: Fetch>(
     let mut cluster = None;
     // An object whose contradiction was neither confirmed nor cleared, because the repeated check failed or was interrupted.
     let mut doubted: Option<ObjectKey> = None;
+    let mut written = ResourceVersion::default();
     loop {
         let reason = schedule.next().await;
+        if reason == CheckReason::Periodic && served.cache.newest_given() < written {
+            *lag.lock() = true;
+        }
         let mut is_unread = false;
         if reason == CheckReason::Reconnected || cluster.is_none() {
             match cluster_uid(fetch).await {
@@ -193,12 +200,15 @@ pub(super) async fn contradiction<F: Fetch>(
                 let same = doubted.clone().map_or(choice, ObjectChoice::Key);
                 match check(fetch, served, &same, connections).await {
                     ConsistencyOutcome::Contradicted(finding) => return finding.contradiction,
-                    ConsistencyOutcome::Consistent => doubted = None,
+                    ConsistencyOutcome::Consistent(_) => doubted = None,
                     ConsistencyOutcome::Unread => is_unread = true,
                     ConsistencyOutcome::Unreached => {}
                 }
             }
-            ConsistencyOutcome::Consistent => doubted = None,
+            ConsistencyOutcome::Consistent(version) => {
+                doubted = None;
+                written = version;
+            }
             ConsistencyOutcome::Unread => is_unread = true,
             ConsistencyOutcome::Unreached => {}
         }
@@ -214,7 +224,7 @@ pub(super) fn may_be_read_later(failure: &Failure) -> bool {
     match failure {
         Failure::Status(status) => !matches!(status.code, 403 | 404),
         Failure::Transport | Failure::Saturated => true,
-        Failure::Protocol | Failure::TooLong => false,
+        Failure::Protocol | Failure::TooLong | Failure::Unordered => false,
     }
 }
 
@@ -262,7 +272,7 @@ async fn check<F: Fetch>(
     connections: &mut watch::Receiver<u64>,
 ) -> ConsistencyOutcome {
     let Some(held) = HeldState::of(served) else {
-        return ConsistencyOutcome::Consistent;
+        return ConsistencyOutcome::Consistent(ResourceVersion::default());
     };
     let before = &held.snapshot;
     let gvr = &served.cache.kind().gvr;
@@ -272,15 +282,17 @@ async fn check<F: Fetch>(
     if let Some(contradiction) = held.contradicted_by(&page) {
         return ConsistencyOutcome::contradicted(contradiction, None);
     }
+    let written = page.entries.iter().map(|entry| entry.version).max();
+    let consistent = ConsistencyOutcome::Consistent(written.unwrap_or_default());
     let (all, cached, key) = if page.is_complete {
         let missing = before.objects.iter().find(|object| lacks(&page, object));
         let Some(missing) = missing else {
-            return ConsistencyOutcome::Consistent;
+            return consistent;
         };
         (page, missing, None)
     } else {
         let Some(object) = chosen(before, choice) else {
-            return ConsistencyOutcome::Consistent;
+            return consistent;
         };
         let key = Some(ObjectKey::from(object.key()));
         let Ok(single) = sample(fetch, &named(gvr, object), SAMPLE_LEN).await else {
@@ -292,7 +304,7 @@ async fn check<F: Fetch>(
         (single, object, key)
     };
     if !all.is_complete || !lacks(&all, cached) {
-        return ConsistencyOutcome::Consistent;
+        return consistent;
     }
     // The watch delivers a deletion before it passes the version of a list without the object.
     if !reaches(served, all.version, connections).await {
@@ -310,7 +322,7 @@ async fn check<F: Fetch>(
     });
     match is_same {
         true => ConsistencyOutcome::contradicted(Contradiction::Missing, key),
-        false => ConsistencyOutcome::Consistent,
+        false => consistent,
     }
 }
 

@@ -228,7 +228,9 @@ fn unread(failure: &Failure) -> PageOutcome {
     match failure {
         Failure::Status(status) if matches!(status.code, 400 | 410) => PageOutcome::Refused,
         Failure::Protocol | Failure::TooLong => PageOutcome::Refused,
-        Failure::Status(_) | Failure::Transport | Failure::Saturated => PageOutcome::Unknown,
+        Failure::Status(_) | Failure::Transport | Failure::Unordered | Failure::Saturated => {
+            PageOutcome::Unknown
+        }
     }
 }
 

@@ -20,7 +20,10 @@ use crate::resource::{Gvr, ResourceVersion};
 use crate::serve::resources::Latest;
 use crate::serve::wait_until_fresh;
 use crate::upstream::client::OWN_SILENCE;
-use crate::upstream::driver::{CENSUS_MAX, Fetch, ObjectVersions, census, newest_version};
+use crate::upstream::driver::{
+    CENSUS_MAX, Collection, Fetch, NewestVersion, census, newest_version,
+};
+use crate::upstream::object_versions::ObjectVersions;
 use crate::view::ServedResource;
 use upstream_version::UpstreamVersion;
 
@@ -177,7 +180,8 @@ impl Inquiry {
     async fn ask_upstream<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
         let until = Instant::now() + ANSWER_WAIT;
         let given = served.cache.newest_given();
-        let Ok(version) = newest_version(fetch, &served.cache.kind().gvr).await else {
+        let collection = Collection::all(&served.cache.kind().gvr);
+        let Ok(NewestVersion { version, .. }) = newest_version(fetch, &collection).await else {
             return Latest::Unknown;
         };
         // Upstream's history is not the cache's, as after a restored backup. Until the cache is replaced, reads are forwarded.
@@ -225,7 +229,7 @@ impl Inquiry {
         if !self.account_for_comparison(snapshot.objects.len()) {
             return Latest::Unknown;
         }
-        let Ok(census) = census(fetch, &served.cache.kind().gvr).await else {
+        let Ok(census) = census(fetch, &Collection::all(&served.cache.kind().gvr)).await else {
             return Latest::Unknown;
         };
         if census.version < version {

@@ -138,6 +138,7 @@ impl ResourceRecorder {
 
     /// The recorder of one cache of the resource.
     pub(super) fn for_cache(self: Arc<Self>) -> Arc<CacheRecorder> {
+        self.age.forget();
         Arc::new(CacheRecorder { resource: self })
     }
 }
@@ -164,7 +165,6 @@ impl DriverRecorder for CacheRecorder {
         let upstream = &self.resource.upstream;
         upstream.bytes_received.add(bytes as u64);
         upstream.last_received.set(seconds_since_1970());
-        self.resource.age.received();
     }
 
     fn rejected(&self, reason: FrameRejection) {
@@ -188,11 +188,11 @@ impl DriverRecorder for CacheRecorder {
     }
 
     fn failed(&self, report: FailureReport<'_>) {
-        if matches!(report.failure, Failure::Status(status) if matches!(status.code, 404 | 410)) {
-            self.resource.ask_for_discovery();
-        }
         if matches!(report.failure, Failure::Transport) {
             self.lost(report.cause);
+        }
+        if matches!(report.failure, Failure::Status(status) if matches!(status.code, 404 | 410)) {
+            self.resource.ask_for_discovery();
         }
     }
 
@@ -208,7 +208,6 @@ impl DriverRecorder for CacheRecorder {
             WatchConnection::No(StreamEnd::Clean | StreamEnd::Error | StreamEnd::Unreadable) => {}
         }
         if let WatchConnection::No(end) = connected {
-            self.resource.age.disconnected(end == StreamEnd::Clean);
             self.resource.upstream.watch_ends.inc(match end {
                 StreamEnd::Clean => WatchLabel::Closed,
                 StreamEnd::Cut => WatchLabel::Disconnected,
@@ -216,8 +215,17 @@ impl DriverRecorder for CacheRecorder {
                 StreamEnd::Unreadable => WatchLabel::Undecodable,
             });
         } else {
-            self.resource.age.connected();
+            self.resource.age.begin();
         }
+    }
+
+    fn proven(&self) {
+        self.resource.age.prove();
+        // A comparison is news, too.
+        self.resource
+            .upstream
+            .last_received
+            .set(seconds_since_1970());
     }
 
     fn dated(&self, date: &HeaderValue) {
@@ -228,7 +236,6 @@ impl DriverRecorder for CacheRecorder {
 
     fn bookmark(&self) {
         self.resource.upstream.events_received.add(1);
-        self.resource.age.bookmark();
     }
 }
 
@@ -289,7 +296,6 @@ fn clock_offset(date: &HeaderValue, now: Timestamp) -> Option<f64> {
 /// The driver is dropped with its task, at any point of its work.
 impl Drop for CacheRecorder {
     fn drop(&mut self) {
-        self.resource.age.disconnected(false);
         let upstream = &self.resource.upstream;
         if upstream.watches_active.get() > 0 {
             upstream.watches_active.set(0);
@@ -316,6 +322,8 @@ fn label_of(reason: RelistReason) -> Option<RelistLabel> {
         RelistReason::StreamRefused => RelistLabel::StreamRefused,
         RelistReason::WatchRefused => RelistLabel::WatchRefused,
         RelistReason::Unparsable => RelistLabel::Unparsable,
+        RelistReason::WatchFailed => RelistLabel::WatchFailed,
+        RelistReason::Unordered => RelistLabel::Unordered,
     })
 }
 

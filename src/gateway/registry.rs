@@ -412,6 +412,8 @@ impl Resources for Registry {
             return Availability::Forwarded(None);
         };
         let first = match wait {
+            // One request has found out; the others need not wait as long.
+            _ if slot.is_slow() => Duration::ZERO,
             FillWait::Short => SHORT_FILL_WAIT,
             FillWait::Long => FILL_WAIT,
         };
@@ -419,7 +421,9 @@ impl Resources for Registry {
             match slot.settled(wait).await {
                 SlotState::Ready(served) => return Availability::Ready(served),
                 SlotState::OtherEncoding => return Availability::OtherEncoding,
-                SlotState::Waiting(_) | SlotState::GivenUp(GiveUpReason::Unavailable) => {}
+                SlotState::Waiting(_) | SlotState::GivenUp(GiveUpReason::Unavailable) => {
+                    slot.note_wait(wait);
+                }
                 SlotState::GivenUp(_) | SlotState::Gone | SlotState::Closed => {
                     return Availability::Forwarded(None);
                 }
@@ -460,7 +464,7 @@ impl Resources for Registry {
 
     async fn latest(&self, served: &ServedResource) -> Latest {
         match self.existing_slot(&served.cache.kind().cache_key()) {
-            Some(slot) => slot.freshness.latest(&self.client, served).await,
+            Some(slot) => slot.latest(&self.client, served).await,
             None => Latest::Unknown,
         }
     }

@@ -26,7 +26,7 @@ use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
 use crate::numbers::counted;
 use crate::resource::{Gvr, ResourceVersion};
-use crate::serve::resources::VersionReach;
+use crate::serve::resources::{Latest, VersionReach};
 use crate::upstream::cache_sink::HistoryMemory;
 use crate::upstream::discovery::DiscoveredResource;
 use crate::upstream::driver::Fetch;
@@ -42,6 +42,9 @@ use unreached::UnreachedVersions;
 /// Requests of one resource that may be forwarded at a time while it has no cache because upstream is slow or fails. More would be the
 /// load that the cache is there to keep away from upstream. Clients share the permits.
 const FORWARDS_MAX: usize = 32;
+
+/// After a request has waited this long for a cache, others are forwarded without waiting.
+const SLOW_AFTER: Duration = Duration::from_secs(9);
 
 /// How long after a forwarded list its client may start a watch from the list's version: it must read a large list first.
 const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
@@ -71,6 +74,8 @@ pub(super) struct Slot {
     pub(super) cache_len: CacheLen,
     /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
+    /// Whether a request has waited in vain for the cache that is being filled.
+    is_slow: Mutex<bool>,
     /// When a request was last forwarded because there was no cache yet.
     forwarded_at: Mutex<Option<Instant>>,
     /// Signals an attempt to end because memory is short; an attempt subscribes for as long as it runs.
@@ -123,6 +128,7 @@ impl Slot {
             loss,
             cache_len,
             forwards: Permits::new(FORWARDS_MAX),
+            is_slow: Mutex::default(),
             forwarded_at: Mutex::default(),
             eviction,
             started_at: now,
@@ -132,6 +138,27 @@ impl Slot {
             definition,
             ending,
             task,
+        }
+    }
+
+    /// The proof for a consistent read. It proves as well that the cache is not old.
+    pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
+        let latest = self.freshness.latest(fetch, served).await;
+        if !matches!(latest, Latest::Unknown) {
+            self.recorder.age.prove();
+        }
+        latest
+    }
+
+    /// Whether a request has waited in vain for the cache that is being filled.
+    pub(super) fn is_slow(&self) -> bool {
+        *self.is_slow.lock()
+    }
+
+    /// A request has waited for so long, and the cache is not ready.
+    pub(super) fn note_wait(&self, wait: Duration) {
+        if wait >= SLOW_AFTER {
+            *self.is_slow.lock() = true;
         }
     }
 
@@ -259,11 +286,15 @@ impl Slot {
     /// The state once the cache is no longer being filled, or after `wait`.
     pub(super) async fn settled(&self, wait: Duration) -> SlotState {
         let mut slot_state = self.slot_state.subscribe();
-        let settled =
+        let is_settled =
             slot_state.wait_for(|slot_state| !matches!(slot_state, SlotState::Waiting(_)));
         // Both outcomes are fine: the state is read afterwards.
-        let _ = tokio::time::timeout(wait, settled).await;
-        self.slot_state.borrow().clone()
+        let _ = tokio::time::timeout(wait, is_settled).await;
+        let state = self.slot_state.borrow().clone();
+        if matches!(state, SlotState::Ready(_)) {
+            *self.is_slow.lock() = false;
+        }
+        state
     }
 
     /// Whether a pinned resource that was never filled keeps the gateway from being ready. Reasons that lie in its objects or in the load

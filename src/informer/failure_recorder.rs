@@ -77,7 +77,7 @@ impl DriverRecorder for FailureRecorder {
                 status: status.clone(),
             },
             Failure::Transport | Failure::Saturated => WatchFailure::Transport { request, cause },
-            Failure::Protocol | Failure::TooLong => WatchFailure::Unreadable {
+            Failure::Protocol | Failure::TooLong | Failure::Unordered => WatchFailure::Unreadable {
                 request,
                 rejection: report.rejection.unwrap_or(FrameRejection::Unparsable),
                 cause,

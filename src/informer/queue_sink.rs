@@ -1,13 +1,13 @@
 //! The informer's sink: decodes and transforms the driver's objects, and puts deltas into the queue.
 
 use std::any::Any;
-use std::cmp::Ordering;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::Cached;
 use super::delta_fifo::{DeltaFifo, QueueError};
@@ -16,7 +16,8 @@ use super::failure_recorder::FailureRecorder;
 use super::key::KeyError;
 use super::list_watch::ListWatch;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
-use crate::upstream::sink::{Sink, UpstreamWentBack};
+use crate::upstream::object_versions::ObjectVersions;
+use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 
 /// Changes an object before it is queued, for example to drop fields that the program does not read (client-go's `TransformFunc`). The
 /// store holds the changed object.
@@ -41,9 +42,18 @@ pub(super) struct QueueSink<T> {
     batch: Vec<QueuedChange<T>>,
     /// All changes up to this version were received.
     version: Option<ResourceVersion>,
-    /// Objects changed at `version`. An event of the same version and key is a repetition; one of another key is part of the same
-    /// transaction. Empty if `version` comes from a list or a bookmark.
-    changed_at_version: HashSet<ObjectKey, RandomState>,
+    /// The objects that upstream has at `version`, whether they could be decoded or not, by the hash of their key.
+    received: HashMap<u64, ReceivedObject>,
+    /// Those of `initial`.
+    listed: HashMap<u64, ReceivedObject>,
+    hashes: RandomState,
+}
+
+/// What is remembered of each object, to tell repetitions from news, and to compare the state with upstream's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ReceivedObject {
+    version: ResourceVersion,
+    uid: u64,
 }
 
 /// An object of the initial data.
@@ -72,7 +82,9 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
             initial: HashMap::default(),
             batch: Vec::new(),
             version: None,
-            changed_at_version: HashSet::default(),
+            received: HashMap::default(),
+            listed: HashMap::default(),
+            hashes: RandomState::default(),
         }
     }
 
@@ -123,26 +135,46 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
         });
     }
 
-    /// Records the event's version. Returns false if the event was received before.
-    fn is_new(&mut self, object: &Object) -> bool {
-        let version = object.resource_version();
-        match self
-            .version
-            .map_or(Ordering::Greater, |held| version.cmp(&held))
-        {
-            Ordering::Less => return false,
-            // The version comes from a list or a bookmark, which covers all changes up to its version.
-            Ordering::Equal if self.changed_at_version.is_empty() => return false,
-            Ordering::Equal => {}
-            Ordering::Greater => self.set_version(version),
-        }
-        self.changed_at_version.insert(object.key().into())
+    fn hash_of(&self, key: &str) -> u64 {
+        self.hashes.hash_one(key)
     }
 
-    /// Records that all changes up to this version were received.
-    fn set_version(&mut self, version: ResourceVersion) {
-        self.version = Some(version);
-        self.changed_at_version.clear();
+    fn received(&self, object: &Object) -> ReceivedObject {
+        ReceivedObject {
+            version: object.resource_version(),
+            uid: self.hashes.hash_one(object.uid()),
+        }
+    }
+
+    /// Records an event of the held version or a newer one. Returns false if it was received before.
+    fn is_new(&mut self, kind: EventKind, object: &Object) -> bool {
+        let key = self.hash_of(ObjectKey::from(object.key()).as_str());
+        let new = self.received(object);
+        let held = self.received.get(&key).copied();
+        let is_repeated = match kind {
+            EventKind::Added | EventKind::Modified => held == Some(new),
+            // A uid does not come back, so the deletion of a held object is new, whatever its version.
+            EventKind::Deleted => held.is_none_or(|held| held.uid != new.uid),
+        };
+        if is_repeated && self.version.is_some_and(|version| new.version <= version) {
+            return false;
+        }
+        self.version = self.version.max(Some(new.version));
+        match kind {
+            EventKind::Added | EventKind::Modified => self.received.insert(key, new),
+            EventKind::Deleted => self.received.remove(&key),
+        };
+        true
+    }
+
+    fn queue(&mut self, kind: EventKind, object: &Object) {
+        match self.make(object) {
+            Some(decoded) => self.batch.push(QueuedChange::Put(kind, decoded)),
+            None if kind == EventKind::Deleted => {
+                self.batch.push(QueuedChange::Gone(object.key().into()));
+            }
+            None => {}
+        }
     }
 }
 
@@ -192,18 +224,23 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
     fn restart(&mut self) {
         self.initial = HashMap::default();
+        self.listed = HashMap::default();
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
+        let key = ObjectKey::from(object.key());
+        let hash = self.hash_of(key.as_str());
         if kind == EventKind::Deleted {
-            self.initial.remove(&ObjectKey::from(object.key()));
+            self.initial.remove(&key);
+            self.listed.remove(&hash);
             return;
         }
+        self.listed.insert(hash, self.received(&object));
         let listed = match self.make(&object) {
             Some(decoded) => ListedObject::Decoded(decoded),
             None => ListedObject::Failed(object.uid().into()),
         };
-        self.initial.insert(object.key().into(), listed);
+        self.initial.insert(key, listed);
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
@@ -212,7 +249,8 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
             self.recorder
                 .report(&WatchFailure::WentBack { held, listed });
         }
-        self.set_version(version);
+        self.version = Some(version);
+        self.received = std::mem::take(&mut self.listed);
         let mut objects = Vec::with_capacity(self.initial.len());
         let mut kept: HashMap<ObjectKey, Box<str>, RandomState> = HashMap::default();
         for (key, listed) in std::mem::take(&mut self.initial) {
@@ -242,17 +280,36 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
     }
 
     fn live(&mut self, kind: EventKind, object: Object) {
-        if !self.is_new(&object) {
+        if self.is_new(kind, &object) {
+            self.queue(kind, &object);
+        } else {
             self.recorder.counts().lock().ignored += 1;
-            return;
         }
-        match self.make(&object) {
-            Some(decoded) => self.batch.push(QueuedChange::Put(kind, decoded)),
-            None if kind == EventKind::Deleted => {
-                self.batch.push(QueuedChange::Gone(object.key().into()));
+    }
+
+    fn late(&mut self, kind: EventKind, object: &Object) -> LateChange {
+        let key = self.hash_of(ObjectKey::from(object.key()).as_str());
+        let late = self.received(object);
+        let held = self.received.get(&key).copied();
+        match (kind, held) {
+            (EventKind::Deleted, Some(held)) if held.uid == late.uid => {
+                self.received.remove(&key);
+                self.queue(kind, object);
+                LateChange::Applied
             }
-            None => {}
+            (EventKind::Deleted, None) => LateChange::Known,
+            (_, Some(held)) if held.version >= late.version => LateChange::Known,
+            (_, Some(_) | None) => LateChange::Missing,
         }
+    }
+
+    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
+        let is_same = |(key, version): &(ObjectKey, ResourceVersion)| {
+            let held = self.received.get(&self.hash_of(key.as_str()));
+            held.is_some_and(|held| held.version == *version)
+        };
+        let entries = versions.entries();
+        Some(self.received.len() == entries.len() && entries.iter().all(is_same))
     }
 
     fn publish(&mut self) {
@@ -270,7 +327,7 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
     }
 
     fn progress(&mut self, version: ResourceVersion) {
-        self.set_version(version);
+        self.version = Some(version);
         self.recorder.counts().lock().last_version = self.version;
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::counts::InformerCounters;
 use super::failure::OnFailure;
@@ -17,6 +18,9 @@ use crate::upstream::sink::Sink;
 /// The longest accepted watch frame. By default etcd accepts objects of up to 1.5 MiB, and can be configured for more; the JSON of an
 /// object is about three times as long as its protobuf.
 const FRAME_LEN_MAX: usize = 64 << 20;
+
+/// An API server that sends bookmarks sends one each minute. Only after a longer silence is its state compared with the informer's.
+const SILENCE_MAX: Duration = Duration::from_secs(75);
 
 /// Lists, watches, relists and backs off as client-go's `Reflector` does. Use it to fill a store of your own, or none.
 ///
@@ -135,6 +139,7 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
             metadata_only: list_watch.read.metadata_only,
             accepts_catch_up: true,
             frame_len_max: FRAME_LEN_MAX,
+            silence_max: SILENCE_MAX,
         };
         let reflector = protocol::ReflectorMachine::new(options)
             .with_backoff(Backoff::new())

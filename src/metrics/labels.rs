@@ -51,6 +51,10 @@ pub enum RelistLabel {
     WatchRefused,
     /// A frame could not be parsed, so an event is unknown.
     Unparsable,
+    /// Watches bring nothing, and upstream has another state.
+    WatchFailed,
+    /// An event came later than one of a newer version.
+    Unordered,
 }
 
 impl Label for RelistLabel {
@@ -62,6 +66,8 @@ impl Label for RelistLabel {
         Self::StreamRefused,
         Self::WatchRefused,
         Self::Unparsable,
+        Self::WatchFailed,
+        Self::Unordered,
     ];
 
     fn as_str(self) -> &'static str {
@@ -73,6 +79,8 @@ impl Label for RelistLabel {
             Self::StreamRefused => "stream_refused",
             Self::WatchRefused => "watch_refused",
             Self::Unparsable => "unparsable",
+            Self::WatchFailed => "watch_failed",
+            Self::Unordered => "unordered",
         }
     }
 }
@@ -161,7 +169,7 @@ pub enum GiveUpReason {
     Unavailable,
     /// The process uses more memory than `--memory-max`.
     Memory,
-    /// Upstream's history contradicted the cache twice within minutes.
+    /// Upstream's history contradicted the cache, or came out of order, twice within minutes.
     WentBack,
     /// The task that fills the cache panicked.
     Panicked,

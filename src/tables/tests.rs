@@ -334,7 +334,16 @@ async fn watches_whose_events_cannot_be_read_end_with_410_and_are_forwarded_from
     assert!(end.contains("\"code\":410"), "{end}");
     client.expect(None).await;
     // The stream's task removes it after its clients have seen the end.
-    while upstream.tables.stream_map.lock().count > 0 {
+    while upstream
+        .tables
+        .stream_map
+        .lock()
+        .streams
+        .values()
+        .flatten()
+        .count()
+        > 0
+    {
         tokio::task::yield_now().await;
     }
     assert!(upstream.client(5, "").await.unwrap().is_none());

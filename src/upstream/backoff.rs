@@ -18,8 +18,8 @@ const BRISK_MAX: Duration = Duration::from_secs(3);
 const PATIENT_FIRST: Duration = Duration::from_secs(1);
 const PATIENT_MAX: Duration = Duration::from_secs(150);
 /// Longest `Retry-After` that is honoured. The API server asks for at most 30 s; a proxy that asks for an hour must not
-/// stop a cache for an hour.
-pub const FLOOR_MAX: Duration = Duration::from_secs(300);
+/// keep a cache old for an hour.
+pub const FLOOR_MAX: Duration = Duration::from_secs(60);
 
 /// Exponential back-off with full jitter: a wait is one step plus a random part of a step, and the step doubles after each
 /// wait.
@@ -64,6 +64,22 @@ impl Backoff {
             step_first,
             step_max,
             last_wait_end: None,
+        }
+    }
+
+    /// The same back-off with a longest step of at most this.
+    #[must_use]
+    pub fn at_most(self, step_max: Duration) -> Self {
+        Self {
+            step_max: step_max.max(self.step_first),
+            ..self
+        }
+    }
+
+    /// The attempt ended after it had lasted for this time. If that is longer than the step, attempts are rare enough without it.
+    pub fn outlived(&mut self, time: Duration) {
+        if time >= self.step {
+            self.succeeded();
         }
     }
 

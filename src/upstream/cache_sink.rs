@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 
 use super::driver::now;
-use super::sink::{Sink, UpstreamWentBack};
+use super::object_versions::ObjectVersions;
+use super::sink::{LateChange, Sink, UpstreamWentBack};
 use crate::cache::{ApplyOutcome, CacheWriter, Change, ObjectMap, PriorState, WriteAge};
 use crate::resource::{EventKind, Object, ResourceVersion};
 use age_sampler::AgeSampler;
@@ -267,6 +268,31 @@ impl Sink for CacheSink {
             EventKind::Added | EventKind::Modified => Change::Put(object),
             EventKind::Deleted => Change::Delete(object),
         });
+    }
+
+    fn late(&mut self, kind: EventKind, object: &Object) -> LateChange {
+        self.publish();
+        let Some(held) = self.writer.object_at(object.key()) else {
+            return match kind {
+                EventKind::Deleted => LateChange::Known,
+                EventKind::Added | EventKind::Modified => LateChange::Missing,
+            };
+        };
+        let is_same = held.uid() == object.uid();
+        if kind == EventKind::Deleted && is_same {
+            let version = self.writer.cache().newest_given();
+            self.batch.push(Change::Delete(object.at_version(version)));
+            return LateChange::Applied;
+        }
+        match held.resource_version() >= object.resource_version() {
+            true => LateChange::Known,
+            false => LateChange::Missing,
+        }
+    }
+
+    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
+        let snapshot = self.writer.cache().snapshot()?;
+        Some(versions.matches(&snapshot))
     }
 
     fn publish(&mut self) {

@@ -230,6 +230,11 @@ impl Client {
         .await
     }
 
+    /// Sends requests to another API server, if there are several and another one is ready.
+    pub(super) fn prefer_another_server(&self) {
+        self.shared.endpoints.lagging();
+    }
+
     /// Whether the server is reached without TLS. HTTP/2 is never used then, and each request in flight occupies a
     /// connection.
     #[must_use]

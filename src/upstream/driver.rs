@@ -7,10 +7,10 @@
 //! share.
 
 mod clock;
+mod comparison;
 mod fault;
 mod fetch;
 mod lists;
-#[cfg(feature = "gateway")]
 mod object_versions;
 mod page;
 mod probe;
@@ -24,16 +24,16 @@ mod stream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::reflector::{Action, Effect, Input, ReflectorMachine, StopReason};
+use super::reflector::{Action, Comparison, Effect, Input, ReflectorMachine, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
 pub(super) use clock::now;
+use comparison::upstream_state;
 use fault::AttemptFailure;
 pub use fault::{FailureReport, FrameRejection, RequestKind};
 pub use fetch::{Fetch, FetchError, RequestPurpose};
-#[cfg(feature = "gateway")]
-pub use object_versions::{CENSUS_MAX, ObjectVersions, census};
+pub use object_versions::{CENSUS_MAX, census};
 use page::{PageAhead, UpstreamPageRequest};
-pub use probe::{Probe, newest_version, offers_protobuf, probe};
+pub use probe::{NewestVersion, Probe, newest_version, offers_protobuf, probe};
 pub use read_spec::ReadSpec;
 pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
@@ -52,6 +52,10 @@ pub struct Driver<F, S> {
     recorder: Arc<dyn DriverRecorder>,
     /// The next page, if it was fetched while the last one was read.
     page_ahead: Option<PageAhead>,
+    /// When upstream last showed that the state is its own, by an event, a bookmark, a list or a comparison.
+    proven_at: Instant,
+    /// When the first change arrived that is not an initial object, while initial data is streamed.
+    changed_at: Option<Instant>,
 }
 
 /// The error of a step after which the driver ends.
@@ -74,6 +78,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             sink,
             recorder,
             page_ahead: None,
+            proven_at: now(),
+            changed_at: None,
         }
     }
 
@@ -119,6 +125,10 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     self.watch(request::watch(&self.spec.collection, after))
                         .await
                 }
+                Action::Compare => {
+                    self.compare().await;
+                    Ok(())
+                }
                 Action::Stop(StopReason::Gone) => Err(DriverEnd::Gone),
                 Action::Stop(StopReason::GivenUp(reason)) => Err(DriverEnd::GivenUp(reason)),
             };
@@ -134,12 +144,37 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.sink.tick();
     }
 
+    /// Compares the state with upstream's while no watch is open.
+    async fn compare(&mut self) {
+        let held = self.reflector.version();
+        let upstream = upstream_state(&self.fetch, &self.spec.collection, held).await;
+        let comparison = upstream.compare(&self.sink, held);
+        self.observe(Input::Compared(comparison));
+    }
+
     fn observe(&mut self, input: Input) -> Effect {
+        let before = self.reflector.version();
+        let is_equal = input == Input::Compared(Comparison::Equal);
         let effect = self.reflector.observe(input, now());
-        if effect == Effect::Ignored {
-            self.recorder.ignored();
+        match effect {
+            Effect::Ignored => self.recorder.ignored(),
+            Effect::InitialDone { .. } => self.proven(),
+            _ if is_equal || self.reflector.version() > before => self.proven(),
+            Effect::None
+            | Effect::InitialItem
+            | Effect::Live
+            | Effect::Progress { .. }
+            | Effect::Late
+            | Effect::EndWatch
+            | Effect::Restarted
+            | Effect::Relisting { .. } => {}
         }
         effect
+    }
+
+    fn proven(&mut self) {
+        self.proven_at = now();
+        self.recorder.proven();
     }
 
     /// Records a failed attempt and reports it to the reflector.

@@ -50,4 +50,8 @@ impl Fetch for Client {
         };
         sent.map_err(|error| FetchError(error.into()))
     }
+
+    fn lagging(&self) {
+        self.prefer_another_server();
+    }
 }

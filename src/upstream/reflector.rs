@@ -1,20 +1,21 @@
 //! Decides when to list, watch, relist and wait; performs nothing. Pure: it has no connection, no clock and no objects.
 //!
 //! ```text
-//!            ┌─────────── 410 · version ahead · watch refused · frames unreadable ───────────┐
-//!            ▼                                                                               │
-//! start ─▶ Initial ── streamed list: marker bookmark ──────────────────────────────────▶   Live ──▶ (404 too often) Stopped
-//!            │  ▲                                                                         │  ▲
-//!            │  └ cut: initial data is read again    paged list: last page ──▶            └──┘ end, cut, 429, 5xx: watch
-//!            └──────────────────────────────────────────────────────────────────────────▶     again from the last version
+//!            ┌── 410 · version ahead · out of order · watches refused, unreadable or fruitless ┐
+//!            ▼                                                                                 │
+//! start ─▶ Initial ── streamed list: marker bookmark ──────────────────────────────────▶     Live ──▶ (404 too often) Stopped
+//!            │  ▲                                                                           │  ▲
+//!            │  └ cut: initial data is read again    paged list: last page ──▶              └──┘ end, cut, 429, 5xx: watch
+//!            └──────────────────────────────────────────────────────────────────────────▶       again from the last version
 //! ```
 //!
 //! The driver's loop: call [`ReflectorMachine::next_action`] and perform the action; report each result to
 //! [`ReflectorMachine::observe`] and carry out the [`Effect`] that it returns; when the attempt is over, start again.
 //!
 //! The reflector follows client-go's (docs/PROTOCOL.md §7.1) with three exceptions. A watch that breaks off or ends early is
-//! resumed from the last version and never leads to a relist. A page that failed is requested again, not the whole list.
-//! After 410 the reflector waits for one step of back-off, so that many gateways do not list at the same moment.
+//! resumed from the last version; only if watches bring nothing for long is the state compared with upstream's, and listed if the
+//! two differ. A page that failed is requested again, not the whole list. After 410 the reflector waits for one step of
+//! back-off, so that many gateways do not list at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,8 @@ mod report;
 
 pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
 pub use give_up::{Failures, GiveUp};
-pub use report::{Failure, Input};
+use live::FruitlessWatches;
+pub use report::{Comparison, Failure, Input};
 
 /// A watch that ends sooner and delivered nothing is followed by a pause (client-go's "very short watch").
 const SHORT_WATCH: Duration = Duration::from_secs(1);
@@ -40,9 +42,14 @@ const NOT_FOUND_MAX: u32 = 5;
 /// After this many streamed lists broke off before their end, the objects are requested in pages, which make progress one
 /// by one.
 const CUT_STREAMS_MAX: u32 = 2;
-/// After this many watches from one version were refused or unreadable, the objects are listed, because the version may be
-/// the cause.
-const BAD_WATCHES_MAX: u32 = 3;
+/// After this many attempts at a streamed list, none of which was even accepted, pages are requested: only watches may be in trouble.
+const REFUSED_STREAMS_MAX: u32 = 5;
+/// The longest step between two lists, or comparisons, if the watches in between bring nothing. With full jitter, a wait is at most twice as
+/// long.
+const LIST_STEP_MAX: Duration = Duration::from_secs(20);
+/// A version that follows the last one is at most this far ahead. No server writes as much between two events; a damaged number, once
+/// believed, would make the reflector ignore everything for months.
+const VERSION_AHEAD_MAX: u64 = 1 << 32;
 /// A list has at most this many pages: ten million objects of 500 each are more than etcd holds. A list that never ends is then requested
 /// in one piece, which is bounded, and given up.
 const PAGES_MAX: u32 = 20_000;
@@ -106,10 +113,12 @@ pub struct ReflectorMachine {
     options: ReflectorOptions,
     phase: ReflectorPhase,
     backoff: Backoff,
+    /// Paces the lists, and the comparisons, between which no watch brings anything.
+    list_backoff: Backoff,
     pause: Pause,
     attempt: WatchAttempt,
+    fruitless: FruitlessWatches,
     not_found_count: u32,
-    bad_watch_count: u32,
     counters: ReflectorCounters,
     gone_policy: GonePolicy,
     /// Counts failures if the resource may be given up.
@@ -138,7 +147,10 @@ struct InitialRead {
     method: InitialMethod,
     page: Option<LastPage>,
     held: Option<ResourceVersion>,
+    /// Whether a watch from `held` may still succeed, so that nothing has to wait for a list that cannot be had.
+    may_resume: bool,
     cut_stream_count: u32,
+    refused_stream_count: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,14 +172,23 @@ struct LastPage {
 #[derive(Clone, Copy, Debug)]
 enum Pause {
     No,
-    Wanted { floor: Duration },
+    Wanted {
+        floor: Duration,
+    },
+    /// Before a list that replaces the held state.
+    BeforeList {
+        floor: Duration,
+    },
     Until(Instant),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct WatchAttempt {
     opened_at: Option<Instant>,
-    progressed: bool,
+    /// Whether it has shown that the held state is upstream's.
+    is_fruitful: bool,
+    /// Comparisons in a row that found another state upstream.
+    differences: u32,
 }
 
 impl ReflectorMachine {
@@ -194,10 +215,11 @@ impl ReflectorMachine {
             options,
             phase,
             backoff: Backoff::new(),
+            list_backoff: Backoff::new().at_most(LIST_STEP_MAX),
             pause: Pause::No,
             attempt: WatchAttempt::default(),
+            fruitless: FruitlessWatches::none(),
             not_found_count: 0,
-            bad_watch_count: 0,
             counters,
             gone_policy: GonePolicy::Stop,
             failures: None,
@@ -207,7 +229,11 @@ impl ReflectorMachine {
     /// Replaces the pauses between attempts.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
-        Self { backoff, ..self }
+        Self {
+            list_backoff: backoff.clone().at_most(LIST_STEP_MAX),
+            backoff,
+            ..self
+        }
     }
 
     /// Makes the reflector keep trying if the resource stays unknown, eventually with the longest back-off, because the
@@ -235,8 +261,25 @@ impl ReflectorMachine {
         if let ReflectorPhase::Stopped(reason) = self.phase {
             return Action::Stop(reason);
         }
-        if let Pause::Wanted { floor } = self.pause {
-            self.pause = Pause::Until(now + self.backoff.next_at_least(now, random, floor));
+        if self.fruitless.is_to_be_paced() {
+            let wait = self.list_backoff.next(now, random);
+            self.fruitless.pace(now + wait);
+        }
+        match self.pause {
+            Pause::Wanted { floor } => {
+                let wait = self.backoff.next_at_least(now, random, floor);
+                // No later than a failure of the next watch would be enough for a comparison.
+                let due_at = self.fruitless.due_at().filter(|_| self.is_live());
+                let due_in = due_at.map(|at| at.saturating_duration_since(now));
+                let wait = wait.min(due_in.map_or(wait, |due_in| due_in.max(floor)));
+                self.pause = Pause::Until(now + wait);
+            }
+            Pause::BeforeList { floor } => {
+                let wait = self.list_backoff.next_at_least(now, random, floor);
+                self.fruitless.pace(now + wait);
+                self.pause = Pause::Until(now + wait);
+            }
+            Pause::No | Pause::Until(_) => {}
         }
         if let Pause::Until(at) = self.pause
             && now < at
@@ -247,6 +290,7 @@ impl ReflectorMachine {
         self.attempt = WatchAttempt::default();
         match &self.phase {
             ReflectorPhase::Stopped(reason) => Action::Stop(*reason),
+            ReflectorPhase::Live { .. } if self.fruitless.is_check_due() => Action::Compare,
             ReflectorPhase::Live { version } => Action::Watch { after: *version },
             ReflectorPhase::Initial(initial) => initial.action(self.options.page_len),
         }
@@ -283,7 +327,7 @@ impl ReflectorMachine {
                     resource_version,
                     continue_token,
                 },
-            ) => self.page(resource_version, continue_token),
+            ) => self.page(resource_version, continue_token, now),
             (ReflectorPhase::Initial(_), Input::Event { .. }) => Effect::InitialItem,
             (
                 ReflectorPhase::Initial(_),
@@ -291,9 +335,9 @@ impl ReflectorMachine {
                     resource_version,
                     initial_events_end: true,
                 },
-            ) => self.initial_done(resource_version),
-            // A plain bookmark before the marker does not mean that the initial data is complete.
-            (ReflectorPhase::Initial(_), Input::Bookmark { .. }) => Effect::None,
+            ) => self.initial_done(resource_version, now),
+            // The API server sends no bookmark before the one that ends the initial data. One that does will not mark that end.
+            (ReflectorPhase::Initial(_), Input::Bookmark { .. }) => Effect::EndWatch,
             (ReflectorPhase::Initial(_), Input::WatchEnded) => {
                 self.initial_failed(&Failure::Transport)
             }
@@ -312,7 +356,7 @@ impl ReflectorMachine {
             ) => {
                 if resource_version < *version {
                     self.counters.ignored += 1;
-                    return Effect::Ignored;
+                    return Effect::Late;
                 }
                 // At the held version, an event is a repetition, which is no progress, or another part of a transaction of
                 // a writer other than kube-apiserver. Only the sink has the objects that tell which.
@@ -330,14 +374,17 @@ impl ReflectorMachine {
             ) => self.bookmark(resource_version),
             (ReflectorPhase::Live { .. }, Input::WatchEnded) => self.live_ended(now),
             (ReflectorPhase::Live { .. }, Input::WatchError(status)) => {
-                self.live_failed(&Failure::Status(status))
+                self.live_failed(&Failure::Status(status), now)
             }
             (ReflectorPhase::Live { .. }, Input::WatchFailed(failure)) => {
-                self.live_failed(&failure)
+                self.live_failed(&failure, now)
             }
-            (ReflectorPhase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_)) => {
-                Effect::Ignored
+            (ReflectorPhase::Live { .. }, Input::Compared(comparison)) => {
+                self.compared(comparison, now)
             }
+            (ReflectorPhase::Live { .. }, Input::Lagging) => self.end_watch(1, now),
+            (ReflectorPhase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_))
+            | (ReflectorPhase::Initial(_), Input::Compared(_) | Input::Lagging) => Effect::Ignored,
         }
     }
 
@@ -357,6 +404,19 @@ impl ReflectorMachine {
         matches!(self.phase, ReflectorPhase::Live { .. })
     }
 
+    /// Whether a version may be the next one: it is not absurdly far ahead of the held state's.
+    #[must_use]
+    pub fn may_follow(&self, version: ResourceVersion) -> bool {
+        self.version()
+            .is_none_or(|held| version.0.saturating_sub(held.0) <= VERSION_AHEAD_MAX)
+    }
+
+    /// Whether watches bring nothing, so that the one that is open is to be doubted soon.
+    #[must_use]
+    pub const fn is_in_doubt(&self) -> bool {
+        self.fruitless.is_in_doubt() || self.attempt.differences > 0
+    }
+
     /// What the reflector has counted.
     #[must_use]
     pub const fn counters(&self) -> &ReflectorCounters {
@@ -366,7 +426,10 @@ impl ReflectorMachine {
     /// Decides whether a failure, which had this effect, is one too many.
     fn gives_up(&mut self, failure: &Failure, effect: Effect, now: Instant) -> Option<GiveUp> {
         let failures = self.failures.as_mut()?;
-        let is_unreadable = matches!(failure, Failure::Protocol | Failure::TooLong);
+        let is_unreadable = matches!(
+            failure,
+            Failure::Protocol | Failure::TooLong | Failure::Unordered
+        );
         let may_a_list_help = is_unreadable || give_up::is_refusal(failure);
         match (&self.phase, effect) {
             (ReflectorPhase::Stopped(_), _) => None,
@@ -378,13 +441,25 @@ impl ReflectorMachine {
         }
     }
 
+    /// The watch has brought something new.
     fn progressed(&mut self) {
         if let Some(failures) = &mut self.failures {
             failures.progressed();
         }
-        self.attempt.progressed = true;
         self.backoff.succeeded();
-        self.bad_watch_count = 0;
+        self.succeeded();
+    }
+
+    /// The state was listed. That says nothing about watches.
+    fn listed(&mut self, now: Instant) {
+        if let Some(failures) = &mut self.failures {
+            failures.progressed();
+        }
+        if !self.fruitless.is_checked() {
+            self.backoff.succeeded();
+        }
+        self.fruitless.restart(now);
+        self.attempt.is_fruitful = true;
     }
 
     const fn pause(&mut self, floor_seconds: u32) {
@@ -393,17 +468,20 @@ impl ReflectorMachine {
         };
     }
 
-    /// Counts one more 404. If it is one too many, stops the reflector, or returns true if the reflector has to keep
-    /// trying.
-    fn count_not_found(&mut self) -> bool {
+    const fn pause_before_list(&mut self) {
+        let floor = match self.pause {
+            Pause::Wanted { floor } => floor,
+            Pause::No | Pause::BeforeList { .. } | Pause::Until(_) => Duration::ZERO,
+        };
+        self.pause = Pause::BeforeList { floor };
+    }
+
+    /// Counts one more 404. If it is one too many, stops the reflector, unless it has to keep trying.
+    fn count_not_found(&mut self) {
         self.not_found_count = self.not_found_count.saturating_add(1);
-        if self.not_found_count < NOT_FOUND_MAX {
-            return false;
-        }
-        if self.gone_policy == GonePolicy::Stop {
+        if self.not_found_count >= NOT_FOUND_MAX && self.gone_policy == GonePolicy::Stop {
             self.phase = ReflectorPhase::Stopped(StopReason::Gone);
         }
-        self.gone_policy == GonePolicy::KeepTrying
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::time::{Duration, Instant};
 
+use super::object_versions::ObjectVersions;
 use crate::decode::Bookmark;
 use crate::resource::{EventKind, Object, ResourceVersion};
 
@@ -12,11 +13,22 @@ use crate::resource::{EventKind, Object, ResourceVersion};
 #[error("upstream's versions went back")]
 pub struct UpstreamWentBack;
 
+/// What a sink knows of a change that arrived later than newer ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateChange {
+    /// The state has the change, or a later one of the same object.
+    Known,
+    /// The state lacked the change, and has it now.
+    Applied,
+    /// The state lacks the change.
+    Missing,
+}
+
 /// Receives the state of one resource and its changes.
 ///
 /// Initial data is collected beside the state, from [`Sink::restart`] until [`Sink::replace`], which replaces the state in
 /// one step. Live events may be collected until [`Sink::publish`]. They come in order, and none has a version below the
-/// state's. An event at exactly that version either repeats an event that was applied, which the sink must leave out, or is
+/// state's, except those of [`Sink::late`]. An event at exactly that version either repeats an event that was applied, which the sink must leave out, or is
 /// another part of the same transaction.
 pub trait Sink: Send + fmt::Debug {
     /// A watch was opened.
@@ -44,6 +56,17 @@ pub trait Sink: Send + fmt::Debug {
     /// Adds one live event.
     fn live(&mut self, kind: EventKind, object: Object);
 
+    /// An event arrived whose version is below the state's. A deletion of an object that is held is applied, because its uid does not come
+    /// back; nothing else is.
+    fn late(&mut self, _kind: EventKind, _object: &Object) -> LateChange {
+        LateChange::Known
+    }
+
+    /// Whether the state, with all live events, has exactly these objects at these versions; `None` if the sink cannot tell.
+    fn matches(&self, _versions: &ObjectVersions) -> Option<bool> {
+        None
+    }
+
     /// Publishes the live events since the last call.
     fn publish(&mut self);
 
@@ -52,6 +75,11 @@ pub trait Sink: Send + fmt::Debug {
 
     /// Called every few seconds while nothing else happens.
     fn tick(&mut self) {}
+
+    /// Whether the open watch was found to bring changes far too late. Resets the answer.
+    fn is_lagging(&mut self) -> bool {
+        false
+    }
 
     /// How long an open watch may send nothing until [`Sink::watch_quiet`] is called; `None` if that is not needed.
     fn quiet_time(&self) -> Option<Duration> {

@@ -413,7 +413,7 @@ impl WatchCursor {
             self.selector(),
             range,
             |event, kind| {
-                let kind = kind.filter(|_| event.resource_version() > known);
+                let kind = kind.filter(|_| !event.is_covered_by(known));
                 cost += view.cost(event.object().frame_len(), kind.is_some());
                 if let Some(kind) = kind {
                     let Ok(frame) = view.frame(event, kind) else {
@@ -458,7 +458,8 @@ impl WatchCursor {
         let (known, recorder, limits) = (self.known, &self.recorder, self.limits);
         let (mut now, mut delivered) = (None, self.delivered);
         let read = self.view.read(self.cursor, |batch| {
-            if batch.last < position || batch.last_version <= known {
+            // Events of the client's own version may continue it, which the history tells.
+            if batch.last < position || batch.last_version < known {
                 return ControlFlow::Continue(());
             }
             if batch.first < position || batch.first_version <= known {

@@ -325,6 +325,33 @@ async fn a_resumed_watch_repeats_and_skips_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn changes_that_share_a_version_reach_clients_that_have_that_version() {
+    let mut scene = Scene::new(WIDE);
+    for key in ["a/x", "a/y", "a/z"] {
+        scene.put(key, None);
+    }
+    let version = scene.world.version;
+    let mut open = scene.after(&everything(), version);
+    assert_eq!(open.poll(), Polled::Waits);
+    for key in ["a/x", "a/y"] {
+        let deleted = scene.world.state[key].object();
+        let change = crate::cache::Change::Delete(deleted.at_version(ResourceVersion(version)));
+        scene.world.apply(vec![change]);
+    }
+    let expected = [
+        format!("DELETED a/x {version}"),
+        format!("DELETED a/y {version}"),
+    ];
+    assert_eq!(open.drain(), expected);
+    // One that left between the two, or before them, has the same version.
+    let mut resumed = scene.after(&everything(), version);
+    assert_eq!(resumed.drain(), expected);
+    scene.put("a/z", None);
+    let version = scene.world.version;
+    assert!(scene.after(&everything(), version).drain().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_from_the_future_is_silent_until_its_version_has_passed() {
     let mut scene = Scene::new(WIDE);
     scene.put("a/x", None);

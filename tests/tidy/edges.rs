@@ -173,6 +173,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "decode",
             "upstream::backoff",
             "upstream::driver",
+            "upstream::object_versions",
             "upstream::reflector",
             "upstream::sink",
             "selector",

@@ -65,6 +65,7 @@ impl CacheWriter {
         self.objects_len = restored.base.frames_len();
         self.state.objects = restored.base;
         self.state.listed_at = restored.base_version;
+        self.state.resource_version = restored.base_version;
         self.state.forgotten = restored.forgotten;
         self.state.gaps = restored.gaps;
         RestoredHistory {

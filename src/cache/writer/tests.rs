@@ -50,6 +50,35 @@ fn object(name: &str, uid: &str, version: u64) -> Object {
 }
 
 #[test]
+fn a_version_is_too_old_once_a_part_of_it_was_evicted() {
+    let mut writer = writer(4);
+    let now = Instant::now();
+    writer.replace(Vec::new(), ResourceVersion(1), now).unwrap();
+    let resumes = |writer: &CacheWriter, version| {
+        writer
+            .cache()
+            .resume_after(ResourceVersion(version))
+            .is_ok()
+    };
+    for name in ["a", "b", "c"] {
+        writer.apply([Change::Put(object(name, name, 7))], now);
+    }
+    let first = writer.cache().resume_after(ResourceVersion(7));
+    assert_eq!(first, Ok(1), "all but the first");
+    let mut version = 7;
+    while writer.cache().history().oldest() == 0 {
+        version += 1;
+        writer.apply([Change::Put(object("d", "d", version))], now);
+    }
+    let oldest = writer.cache().history().oldest();
+    assert!(!resumes(&writer, 6), "from {oldest}");
+    for version in 8..=version {
+        let sequence = writer.cache().resume_after(ResourceVersion(version));
+        assert!(sequence.is_err() || sequence.is_ok_and(|sequence| sequence >= oldest));
+    }
+}
+
+#[test]
 fn the_length_of_the_objects_follows_every_change() {
     let mut writer = writer(100);
     let now = Instant::now();

@@ -1,7 +1,7 @@
 //! Reads the protobuf `Status` of an error response or an ERROR event. Does not decide how to react to it.
 
 use crate::decode::json::{ScanError, span};
-use crate::decode::status::{UpstreamStatus, scan_status};
+use crate::decode::status::{UpstreamStatus, code_of, scan_status};
 use crate::resource::ByteSpan;
 use crate::resource::wire::{MAGIC, WireFields};
 
@@ -20,7 +20,7 @@ pub fn scan_protobuf_status(bytes: &[u8]) -> UpstreamStatus {
     }
 }
 
-/// Returns `None` if the bytes are protobuf but not a Status, which always has a code.
+/// Returns `None` if the bytes are protobuf but not a Status, which has a code or a reason.
 fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
     let mut raw = span(0, bytes.len())?;
     if bytes.starts_with(MAGIC) {
@@ -43,7 +43,8 @@ fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
             _ => {}
         }
     }
-    let Some(code) = u16::try_from(code).ok().filter(|&code| code > 0) else {
+    let code = u64::try_from(code).ok();
+    let Some(code) = code_of(code, Some(&status.reason)) else {
         return Ok(None);
     };
     Ok(Some(UpstreamStatus {

@@ -18,6 +18,7 @@ struct Scene {
     connections: watch::Sender<u64>,
     doubt: Arc<Notify>,
     cache: Arc<WatchCache>,
+    lag: Arc<Mutex<bool>>,
     checks: JoinHandle<Contradiction>,
 }
 
@@ -39,15 +40,20 @@ impl Scene {
             connections: connected,
             doubt: Arc::clone(&doubt),
         };
+        let lag = Arc::new(Mutex::new(false));
+        let found = Arc::clone(&lag);
         let (cache, checked) = (Arc::clone(&served.cache), served);
         let checks =
-            tokio::spawn(async move { contradiction(&script, &checked, triggers, 0).await });
+            tokio::spawn(
+                async move { contradiction(&script, &checked, triggers, &found, 0).await },
+            );
         Self {
             world,
             upstream,
             connections,
             doubt,
             cache,
+            lag,
             checks,
         }
     }
@@ -136,6 +142,28 @@ async fn an_object_that_the_cache_must_hold_and_does_not_is_a_contradiction() {
     // The check is repeated.
     scene.respond_list(version + 5, &keys, &older, "").await;
     assert_eq!(scene.found().await, Contradiction::Listed);
+}
+
+/// What two periodic checks find if upstream lists an object that was written after the cache's version at both.
+async fn lags(events: &[&str]) -> bool {
+    let mut scene = Scene::new();
+    let newer = entry("z", 9, scene.world.version + 1);
+    scene.respond_uid("c").await;
+    let version = scene.world.version + 5;
+    scene
+        .respond_list(version, &["a/x", "a/y"], &newer, "")
+        .await;
+    for key in events {
+        scene.writes(key);
+    }
+    scene.upstream.recv().await.unwrap().refuse(503).await;
+    *scene.lag.lock()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_not_brought_in_a_minute_what_upstream_lists_is_said_to_lag() {
+    assert!(lags(&[]).await);
+    assert!(!lags(&["a/z"]).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::resource::{Gvr, ResourceVersion};
-use crate::upstream::driver::{Fetch, newest_version};
+use crate::upstream::driver::{Collection, Fetch, newest_version};
 
 /// How long upstream is not asked again after a request that failed. Otherwise thousands of watches that come while upstream is silent would
 /// each send a request of their own, one after the other.
@@ -64,11 +64,14 @@ impl VersionQuestions {
         let (fetch, gvr) = (Arc::clone(fetch), gvr.clone());
         let asked_at = Instant::now();
         let task = tokio::spawn(async move {
-            let version = timeout(time_max, newest_version(&*fetch, &gvr)).await;
+            let version = timeout(time_max, newest_version(&*fetch, &Collection::all(&gvr))).await;
             VersionAnswer {
                 asked_at,
                 came_at: Instant::now(),
-                version: version.ok().and_then(Result::ok),
+                version: version
+                    .ok()
+                    .and_then(Result::ok)
+                    .map(|newest| newest.version),
             }
         });
         self.running = Some((asked_at, task));

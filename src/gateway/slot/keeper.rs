@@ -5,6 +5,7 @@ mod restoring;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -26,7 +27,7 @@ use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
-use crate::resource::{Encoding, Layout, ResourceKind};
+use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
@@ -200,6 +201,7 @@ impl CacheKeeper {
         let recorder = Arc::clone(&parts.recorder).for_cache();
         let (connections, connected) = watch::channel(0);
         let contradicted = Arc::new(Notify::new());
+        let lag = Arc::new(Mutex::new(false));
         let mut sink = SlotSink {
             cache_sink: CacheSink::new(
                 writer,
@@ -212,8 +214,10 @@ impl CacheKeeper {
             cache_len: self.cells.cache_len.clone(),
             connections,
             contradicted: Arc::clone(&contradicted),
+            lag: Arc::clone(&lag),
             unproven: None,
-            listed: None,
+            is_listed: false,
+            is_watched: false,
             cuts: CutFollower::new(parts.cuts.clone()),
         };
         let restored = async {
@@ -236,7 +240,7 @@ impl CacheKeeper {
         };
         let driver = Driver::new(
             Arc::clone(&parts.client),
-            ReadSpec::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
+            self.read_spec(gvr),
             ReflectorMachine::new(options)
                 .with_backoff(Backoff::brisk())
                 .giving_up(),
@@ -246,7 +250,7 @@ impl CacheKeeper {
         // Cancelling the driver drops the cache; cancelling a check loses nothing.
         let end = tokio::select! {
             end = driver.run() => end,
-            reason = self.contradicted(&served, connected) => {
+            reason = self.contradicted(&served, connected, &lag) => {
                 return FillOutcome::Contradiction(reason);
             }
             () = self.redefined(&served) => return FillOutcome::Redefined,
@@ -258,6 +262,17 @@ impl CacheKeeper {
             DriverEnd::Gone => FillOutcome::Gone,
             DriverEnd::WentBack => FillOutcome::WentBack,
             DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
+        }
+    }
+
+    fn read_spec(&self, gvr: &Gvr) -> ReadSpec {
+        let limits = &self.parts.limits;
+        // A silent watch is compared before the cache counts as stale.
+        let silence_max = limits.live.get().staleness_bound * 3 / 4;
+        let spec = ReadSpec::all(gvr, limits.frame_len_max).in_encoding(self.parts.encoding);
+        ReadSpec {
+            silence_max: spec.silence_max.min(silence_max),
+            ..spec
         }
     }
 
@@ -278,6 +293,7 @@ impl CacheKeeper {
         &self,
         served: &ServedResource,
         connected: watch::Receiver<u64>,
+        lag: &Mutex<bool>,
     ) -> Contradiction {
         let parts = &self.parts;
         let pace = DriftPace::new(parts.limits.live.clone(), self.contradictions);
@@ -286,7 +302,7 @@ impl CacheKeeper {
             doubt: Arc::clone(&self.cells.doubt),
         };
         tokio::select! {
-            reason = contradiction(&*parts.client, served, triggers, self.contradictions) => reason,
+            reason = contradiction(&*parts.client, served, triggers, lag, self.contradictions) => reason,
             reason = drift(&*parts.client, served, &parts.recorder, pace) => reason,
         }
     }
@@ -476,6 +492,7 @@ const fn label_of(reason: GiveUp) -> GiveUpReason {
         GiveUp::Undecodable => GiveUpReason::Undecodable,
         GiveUp::TooLong => GiveUpReason::TooLong,
         GiveUp::Saturated => GiveUpReason::Saturated,
+        GiveUp::Unordered => GiveUpReason::WentBack,
         GiveUp::Refused => GiveUpReason::Refused,
         GiveUp::Unavailable => GiveUpReason::Unavailable,
     }

@@ -15,7 +15,8 @@ use crate::gateway::pressure::CutFollower;
 use crate::gateway::recorders::ResourceRecorder;
 use crate::resource::{EventKind, FieldTable, Object, ResourceKind, ResourceVersion};
 use crate::upstream::cache_sink::{CacheSink, HistoryMemory};
-use crate::upstream::sink::{Sink, UpstreamWentBack};
+use crate::upstream::object_versions::ObjectVersions;
+use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 use crate::view::{BookmarkTemplate, ServedResource};
 
 /// Approximate bytes that a slot's cache holds, until the next attempt begins.
@@ -112,10 +113,15 @@ pub(super) struct SlotSink {
     pub(super) connections: watch::Sender<u64>,
     /// Notified when an event shows that upstream has lost a version that clients have.
     pub(super) contradicted: Arc<Notify>,
+    /// Set when the open watch was found to lag.
+    pub(super) lag: Arc<Mutex<bool>>,
     /// Set while the cache holds a state from before, and upstream has not yet shown that it continues its history.
     pub(super) unproven: Option<UnprovenState>,
-    /// The version of a list that is not served yet.
-    pub(super) listed: Option<ResourceVersion>,
+    /// Whether a list is not served yet.
+    pub(super) is_listed: bool,
+    /// Whether upstream has accepted a watch. What cannot be followed is not served: it would be given up, and served again later, and each
+    /// time the clients' watches would end.
+    pub(super) is_watched: bool,
     /// Tells when the history is to shrink because memory is short.
     pub(super) cuts: CutFollower,
 }
@@ -142,10 +148,10 @@ impl SlotSink {
     /// Serves the state from before, if there is one that is not served yet.
     fn serve_unproven(&mut self) {
         if let Some(state) = self.unproven.take()
-            && let Some(snapshot) = self.served.cache.snapshot()
+            && self.served.cache.snapshot().is_some()
         {
             state.end(StateOutcome::Used);
-            self.serve(snapshot.resource_version);
+            self.serve_state();
         }
     }
 
@@ -168,22 +174,26 @@ impl SlotSink {
         }
     }
 
-    /// Serves a list once it is published.
+    /// Serves a list once it is published, and upstream has accepted a watch.
     fn serve_listed(&mut self) {
-        if !self.cache_sink.is_listing()
-            && let Some(version) = self.listed.take()
-        {
-            self.store_len();
-            self.serve(version);
+        if self.cache_sink.is_listing() || !self.is_listed {
+            return;
+        }
+        self.store_len();
+        if self.is_watched {
+            self.is_listed = false;
+            self.serve_state();
         }
     }
 
-    /// Makes the slot ready, unless it is.
-    fn serve(&self, version: ResourceVersion) {
+    /// Makes the slot ready, unless it is, or there is no state yet.
+    fn serve_state(&self) {
+        let Some(snapshot) = self.served.cache.snapshot() else {
+            return;
+        };
         let ready = || self.recorder.filled();
         if self.slot_state.serve(&self.served, ready) {
-            let snapshot = self.served.cache.snapshot();
-            let objects = snapshot.map_or(0, |snapshot| snapshot.objects.len());
+            let (objects, version) = (snapshot.objects.len(), snapshot.resource_version);
             let resource = self.served.cache.kind().cache_key();
             tracing::info!(%resource, objects, %version, "serving from memory");
         }
@@ -204,6 +214,12 @@ fn bookmark_of(header: &CheckpointHeader, kind: &ResourceKind) -> Option<Bookmar
 impl Sink for SlotSink {
     fn watch_opened(&mut self) {
         self.connections.send_modify(|count| *count += 1);
+        self.is_watched = true;
+        self.serve_listed();
+    }
+
+    fn is_lagging(&mut self) -> bool {
+        std::mem::take(&mut *self.lag.lock())
     }
 
     fn quiet_time(&self) -> Option<Duration> {
@@ -244,10 +260,10 @@ impl Sink for SlotSink {
             .store_history(self.cache_sink.history_memory());
     }
 
-    /// The first call makes the slot ready: after the state was published and dispatched, and after metrics show it.
+    /// The first call makes the slot ready, if a watch is open or was: after the state was published and dispatched, and after metrics show it.
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
         self.cache_sink.replace(version)?;
-        self.listed = Some(version);
+        self.is_listed = true;
         self.serve_listed();
         Ok(())
     }
@@ -257,6 +273,14 @@ impl Sink for SlotSink {
             state.is_continued = true;
         }
         self.cache_sink.live(kind, object);
+    }
+
+    fn late(&mut self, kind: EventKind, object: &Object) -> LateChange {
+        self.cache_sink.late(kind, object)
+    }
+
+    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
+        self.cache_sink.matches(versions)
     }
 
     fn publish(&mut self) {

@@ -515,8 +515,10 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         cache_len: CacheLen::default(),
         connections: watch::Sender::new(0),
         contradicted: Arc::default(),
+        lag: Arc::default(),
         unproven: None,
-        listed: None,
+        is_listed: false,
+        is_watched: true,
         cuts: CutFollower::default(),
     };
     stage.slot.close(Hub::close);

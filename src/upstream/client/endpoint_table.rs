@@ -20,6 +20,8 @@ const CHECKS_PER_IDENTITY: u32 = 12;
 /// The preferred endpoint becomes active again after it has been ready for this long and up to twice as long, so that it is
 /// warm, and many gateways do not return at the same moment.
 const RETURN_AFTER: Duration = Duration::from_secs(300);
+/// Watches that lag move requests at most this often.
+const LAGGING_APART: Duration = Duration::from_secs(30);
 
 /// A ready API server's watch caches are not further behind than this. In practice it is seconds.
 const LAG_MAX: Duration = Duration::from_secs(600);
@@ -341,6 +343,29 @@ impl EndpointTable {
         }
     }
 
+    /// A watch at the active endpoint has been shown to lack what others have: another one that is ready is tried for some minutes. Several
+    /// watches find out at the same time, and move requests once.
+    pub(super) fn lagging(&mut self, now: Instant, random: u64) {
+        if self.moved_at.is_some_and(|at| now < at + LAGGING_APART) {
+            return;
+        }
+        let is_other = |index: &usize| {
+            *index != self.active && self.endpoints[*index].state == EndpointState::Ready
+        };
+        let others: Vec<usize> = (0..self.endpoints.len()).filter(is_other).collect();
+        let pick = usize::try_from(random % others.len().max(1) as u64).unwrap_or(0);
+        if let Some(index) = others.get(pick).copied() {
+            self.endpoints[self.active].return_at = now + RETURN_AFTER + part(RETURN_AFTER, random);
+            self.activate(index, now);
+        }
+    }
+
+    fn activate(&mut self, index: usize, now: Instant) {
+        self.active = index;
+        self.moved_at = Some(now);
+        self.changes.push(EndpointChange::Active { index });
+    }
+
     /// A check has ended.
     pub(super) fn observe(
         &mut self,
@@ -637,9 +662,7 @@ impl EndpointTable {
             picked.filter(|_| !usable(self.active))
         };
         if let Some(index) = next.filter(|index| *index != self.active) {
-            self.active = index;
-            self.moved_at = Some(now);
-            self.changes.push(EndpointChange::Active { index });
+            self.activate(index, now);
         }
     }
 }

@@ -166,6 +166,13 @@ impl Endpoints {
         }
     }
 
+    /// A watch has been shown to lack what the cluster has.
+    pub(super) fn lagging(&self) {
+        if self.are_several() {
+            self.change(EndpointTable::lagging);
+        }
+    }
+
     /// A check of the endpoint has ended.
     pub(super) fn probed(&self, index: usize, outcome: ProbeOutcome) {
         match &outcome {

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 
 use super::fetch::FetchError;
 use crate::decode::{ScanError, UpstreamStatus};
-use crate::resource::Encoding;
+use crate::resource::{Encoding, ResourceVersion};
 #[cfg(feature = "client")]
 use crate::upstream::client::SendError;
 use crate::upstream::reflector::Failure;
@@ -87,6 +87,30 @@ impl AttemptFailure {
         Self {
             failure,
             rejection: Some(reason),
+            cause: cause.into(),
+        }
+    }
+
+    /// A version that no server has given out, so that the number must be damaged.
+    pub(super) fn far_ahead(version: ResourceVersion) -> Self {
+        let cause = format!("version {version} is absurdly far ahead of the last one");
+        Self::rejected(FrameRejection::Unparsable, cause)
+    }
+
+    /// Initial data whose end does not come.
+    pub(super) fn endless(cause: impl Into<String>) -> Self {
+        Self {
+            failure: Failure::Protocol,
+            rejection: None,
+            cause: cause.into(),
+        }
+    }
+
+    /// An event that arrived after newer ones, and whose change is missing.
+    pub(super) fn unordered(cause: impl Into<String>) -> Self {
+        Self {
+            failure: Failure::Unordered,
+            rejection: None,
             cause: cause.into(),
         }
     }

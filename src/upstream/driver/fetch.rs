@@ -41,4 +41,7 @@ pub trait Fetch: Send + Sync + 'static {
         purpose: RequestPurpose,
         encoding: Encoding,
     ) -> impl Future<Output = Result<Response<Self::Body>, FetchError>> + Send;
+
+    /// A watch has been shown to lack what upstream has: its server may lag, so the next one should be sent to another.
+    fn lagging(&self) {}
 }

@@ -30,7 +30,7 @@ const STATUS_LEN_MAX: usize = 64 << 10;
 
 /// The API server ends its lists after 60 s, so a response that has been silent for as long will not continue, whether it
 /// is streamed or not. That the connection below is alive proves nothing.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn list(
@@ -96,6 +96,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             Effect::InitialItem
             | Effect::None
             | Effect::Live
+            | Effect::Late
+            | Effect::EndWatch
             | Effect::Progress { .. }
             | Effect::Ignored
             | Effect::Relisting { .. } => {}
@@ -107,6 +109,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// at the same time. At most two pages are in memory. If the page is invalid, none of its objects is used.
     async fn read_page(&mut self, body: Bytes) -> Result<(Input, Vec<Object>), AttemptFailure> {
         let scanned = ScannedPage::new(&self.spec, body)?;
+        if !self.reflector.may_follow(scanned.page.resource_version) {
+            return Err(AttemptFailure::far_ahead(scanned.page.resource_version));
+        }
         let (version, token) = (
             scanned.page.resource_version,
             scanned.page.continue_token.clone(),

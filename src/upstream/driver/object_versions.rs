@@ -1,4 +1,4 @@
-//! Proof that a cache holds the state of a later version: compares the names and versions of all objects.
+//! Reads names and versions of all objects.
 
 use bytes::Bytes;
 
@@ -6,36 +6,15 @@ use super::fetch::{Fetch, RequestPurpose};
 use super::lists::fetch_body;
 use super::request::{self, Collection};
 use super::scan::{BLOCKING_LEN_MIN, run_blocking};
-use crate::cache::Snapshot;
 use crate::decode::{scan_list, scan_object};
-use crate::resource::{Encoding, FieldTable, Gvr, Object, ObjectKey, ResourceVersion};
+use crate::resource::{Encoding, FieldTable, ObjectKey, ResourceVersion};
+use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::reflector::{Failure, ListVersion};
 
 /// Items per page. Reading this many takes about a millisecond.
 const PAGE_LEN: u32 = 500;
 /// Most objects of a resource that can be compared within the time that a consistent read has.
 pub const CENSUS_MAX: usize = 50_000;
-
-/// Names and versions of all objects of a resource, read consistently.
-#[derive(Debug)]
-pub struct ObjectVersions {
-    /// The version they were read at.
-    pub version: ResourceVersion,
-    /// In key order.
-    entries: Vec<(ObjectKey, ResourceVersion)>,
-}
-
-impl ObjectVersions {
-    /// Whether the snapshot holds exactly these objects at exactly these versions.
-    #[must_use]
-    pub fn matches(&self, snapshot: &Snapshot) -> bool {
-        let is_same = |(object, (key, version)): (&Object, &(ObjectKey, ResourceVersion))| {
-            object.key() == *key && object.resource_version() == *version
-        };
-        snapshot.objects.len() == self.entries.len()
-            && snapshot.objects.iter().zip(&self.entries).all(is_same)
-    }
-}
 
 /// Why a census could not be completed.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +30,19 @@ pub enum ObjectVersionsError {
     TooMany,
 }
 
-/// Reads the names and versions of all objects upstream, page by page.
+/// Reads the names and versions of all objects of a collection upstream, page by page.
 ///
 /// # Errors
 /// Upstream refuses, its pages cannot be read or do not belong together, or there are too many objects.
-pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ObjectVersions, ObjectVersionsError> {
-    let collection = Collection::all(gvr);
+pub async fn census<F: Fetch>(
+    fetch: &F,
+    collection: &Collection,
+) -> Result<ObjectVersions, ObjectVersionsError> {
     let mut entries = Vec::new();
     let mut previous: Option<(ResourceVersion, String)> = None;
     loop {
         let token = previous.as_ref().map(|(_, token)| token.as_str());
-        let path = request::list(&collection, ListVersion::Latest, token, Some(PAGE_LEN));
+        let path = request::list(collection, ListVersion::Latest, token, Some(PAGE_LEN));
         let page = read_page(fetch, path).await?;
         // Pages of different versions do not form one state, and following a repeated token would never end.
         let continues =
@@ -75,12 +56,7 @@ pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ObjectVersions, Ob
             return Err(ObjectVersionsError::TooMany);
         }
         if page.token.is_empty() {
-            // Other implementations of the API may list in another order.
-            entries.sort();
-            return Ok(ObjectVersions {
-                version: page.version,
-                entries,
-            });
+            return Ok(ObjectVersions::new(page.version, entries));
         }
         previous = Some((page.version, page.token));
     }

@@ -29,6 +29,7 @@ impl UpstreamPageRequest {
             }),
             Action::WatchList { .. }
             | Action::Watch { .. }
+            | Action::Compare
             | Action::WaitUntil(_)
             | Action::Stop(_) => None,
         }

@@ -5,9 +5,10 @@ use http::header::WARNING;
 
 use super::fetch::{Fetch, RequestPurpose};
 use super::lists::{fetch_body, fetch_whole};
+use super::request::{self, Collection};
 use crate::decode::{scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
-use crate::upstream::reflector::Failure;
+use crate::upstream::reflector::{Failure, ListVersion};
 
 /// The format of a resource's lists, as a list of one object shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,17 +40,33 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, Failure> {
     })
 }
 
-/// Reads the current version of the resource: a state of at least this version is fresh enough for every consistent read
+/// What a list of one object shows of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewestVersion {
+    /// The version.
+    pub version: ResourceVersion,
+    /// How many more objects there are at least.
+    pub remaining: usize,
+}
+
+/// Reads the current version of a collection: a state of at least this version is fresh enough for every consistent read
 /// that started before the call. This costs upstream the metadata of one object.
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVersion, Failure> {
-    let path = format!("{}?limit=1", gvr.collection_path());
+pub async fn newest_version<F: Fetch>(
+    fetch: &F,
+    collection: &Collection,
+) -> Result<NewestVersion, Failure> {
+    let path = request::list(collection, ListVersion::Latest, None, Some(1));
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| fault.failure)?;
     let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
-    Ok(list.resource_version)
+    let remaining = list.remaining_item_count.unwrap_or_default();
+    Ok(NewestVersion {
+        version: list.resource_version,
+        remaining: remaining.try_into().unwrap_or_default(),
+    })
 }
 
 /// Whether upstream lists the resource in protobuf, as it does for compiled-in kinds. Costs as much as a probe.
@@ -88,7 +105,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_to_respond_is_not_an_unreadable_response() {
         let (script, mut requests) = Script::new();
-        let pods = Gvr::new("", "v1", "pods");
+        let pods = Collection::all(&Gvr::new("", "v1", "pods"));
         let fail = async { requests.recv().await.unwrap().fail() };
         let (probed, ()) = tokio::join!(newest_version(&script, &pods), fail);
         assert_eq!(probed.unwrap_err(), Failure::Transport);

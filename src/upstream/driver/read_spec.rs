@@ -1,5 +1,7 @@
 //! What a driver reads, and how.
 
+use std::time::Duration;
+
 use super::fetch::RequestPurpose;
 use super::request::Collection;
 use crate::resource::{Encoding, FieldTable};
@@ -19,7 +21,12 @@ pub struct ReadSpec {
     pub accepts_catch_up: bool,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
+    /// How long an open watch may bring nothing until the state is compared with upstream's.
+    pub silence_max: Duration,
 }
+
+/// The gateway's [`ReadSpec::silence_max`]. The comparison has to succeed before a cache counts as stale, after a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 impl ReadSpec {
     /// All objects of a resource, whole, with its selectable fields.
@@ -32,6 +39,7 @@ impl ReadSpec {
             encoding: Encoding::Json,
             accepts_catch_up: false,
             frame_len_max,
+            silence_max: SILENCE_MAX,
         }
     }
 

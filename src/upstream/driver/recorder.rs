@@ -22,6 +22,8 @@ pub trait DriverRecorder: Send + Sync + fmt::Debug {
     fn dated(&self, _date: &HeaderValue) {}
     /// A bookmark arrived.
     fn bookmark(&self) {}
+    /// Upstream has shown that the state is its own, by an event, a bookmark, a list or a comparison.
+    fn proven(&self) {}
     /// An attempt failed. The reflector decides what is tried next.
     fn failed(&self, _report: FailureReport<'_>) {}
     /// An event or a bookmark was left out, because its version is lower than the held state's.

@@ -11,21 +11,34 @@ use http::Response;
 use http::header::DATE;
 use http_body::Body;
 use http_body_util::BodyExt;
+use tokio::time::timeout;
 use tracing::{Instrument, trace_span};
 
 use super::clock::now;
+use super::comparison::{UpstreamState, UpstreamStateFuture, upstream_state};
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::Fetch;
-use super::lists::{SILENCE_MAX, read_status};
+use super::lists::read_status;
 use super::recorder::{StreamEnd, WatchConnection};
 use super::{Driver, SPAN_TARGET, StopResult, request};
 use crate::decode::{Frames, UpstreamStatus, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{CATCH_UP_HEADER, EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
-use crate::upstream::sink::Sink;
+use crate::upstream::sink::{LateChange, Sink};
 
 /// While nothing arrives, the sink is called this often, so that it can drop old history.
 const TICK: Duration = Duration::from_secs(5);
+/// A server accepts a watch or refuses it at once, or after a wait of a few seconds in a queue of priority and fairness.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
+/// An API server sends streamed initial data from its memory, without pauses, and the end a moment later. One that does not know
+/// `sendInitialEvents` sends the objects, too, or nothing, and then changes.
+const STALL_MAX: Duration = Duration::from_secs(10);
+/// The longest time for streamed initial data. Pages take no longer and have no such limit.
+const INITIAL_TIME_MAX: Duration = Duration::from_secs(60);
+/// The silence after which the state is compared once more if upstream has another one, or if the last watches brought nothing.
+const DOUBTFUL_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// The pause after a comparison that could not be made.
+const COMPARISON_PAUSE: Duration = Duration::from_secs(10);
 /// Bytes of chunks that are collected before they are published.
 const BATCH_LEN_MAX: usize = 4 << 20;
 
@@ -35,6 +48,18 @@ enum StreamRead {
     Tick,
     End,
     Cut(String),
+    /// A comparison has ended.
+    Compared(UpstreamState),
+}
+
+/// Times of an open watch. Those while the sink cannot take more do not count.
+struct StreamTimes {
+    opened_at: Instant,
+    /// `opened_at`, later by the time for which the sink was waited for.
+    begun_at: Instant,
+    last_chunk_at: Instant,
+    /// The state is not compared before this time.
+    compare_at: Instant,
 }
 
 /// Whether reading continues.
@@ -76,10 +101,17 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     async fn open_in_span(&self, path: String) -> Result<Response<F::Body>, AttemptFailure> {
-        let response = self
+        let asked = self
             .fetch
-            .get(path, self.spec.watch_purpose(), self.spec.encoding)
-            .await?;
+            .get(path, self.spec.watch_purpose(), self.spec.encoding);
+        let Ok(response) = timeout(HEAD_TIME_MAX, asked).await else {
+            let cause = format!("no answer to the watch within {HEAD_TIME_MAX:?}");
+            return Err(match self.reflector.is_live() {
+                true => AttemptFailure::transport(cause),
+                false => AttemptFailure::endless(cause),
+            });
+        };
+        let response = response?;
         if response.status().as_u16() != 200 {
             return Err(AttemptFailure::refused(read_status(response).await));
         }
@@ -97,54 +129,94 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Reads until the stream is over, and returns how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
         let mut frames = Frames::new(self.spec.encoding, self.spec.frame_len_max);
-        let give_up_at = now() + request::WATCH_DURATION_MAX;
-        let mut last_chunk_at = now();
+        let mut times = StreamTimes {
+            opened_at: now(),
+            begun_at: now(),
+            last_chunk_at: now(),
+            compare_at: now(),
+        };
+        self.changed_at = None;
         let mut pending = None;
+        let mut comparison: Option<UpstreamStateFuture> = None;
         loop {
-            let next = match pending.take() {
+            let read = match pending.take() {
                 Some(pending) => pending,
                 None => {
                     let tick = self.sink.quiet_time().map_or(TICK, |time| time.min(TICK));
-                    next(&mut body, tick).await
+                    let due = self
+                        .time_to_comparison(&times)
+                        .filter(|_| comparison.is_none());
+                    let tick = due.map_or(tick, |time| time.min(tick));
+                    // Both are safe to cancel: a comparison is kept, and `next` loses no bytes.
+                    tokio::select! {
+                        biased;
+                        read = next(&mut body, tick) => read,
+                        upstream = state_of(&mut comparison) => StreamRead::Compared(upstream),
+                    }
                 }
             };
-            let is_initial = !self.reflector.is_live();
-            match next {
-                StreamRead::Chunk(_) if is_initial && now() >= give_up_at => {
-                    return Ok(self.cut("the initial data did not end in time"));
-                }
+            match read {
                 StreamRead::Chunk(chunk) => {
-                    last_chunk_at = now();
-                    self.sink.arrived(last_chunk_at);
-                    let mut batch_len = chunk.len();
-                    let mut flow = self.apply_chunk(&chunk, &mut frames)?;
-                    // Chunks that have arrived meanwhile join the batch, so that watches are woken once for all of them.
-                    while let (ReadFlow::More, true) = (&flow, batch_len < BATCH_LEN_MAX) {
-                        match more(&mut body, self.sink.hold_until()).await {
-                            Some(StreamRead::Chunk(chunk)) => {
-                                batch_len += chunk.len();
-                                flow = self.apply_chunk(&chunk, &mut frames)?;
-                            }
-                            other => {
-                                pending = other;
-                                break;
-                            }
-                        }
+                    times.last_chunk_at = now();
+                    self.sink.arrived(times.last_chunk_at);
+                    let proven_at = self.proven_at;
+                    let flow;
+                    (flow, pending) = self.apply_batch(chunk, &mut body, &mut frames).await?;
+                    if self.proven_at > proven_at {
+                        // The comparison that is under way does not know of this.
+                        comparison = None;
                     }
                     self.sink.publish();
-                    self.sink.ready().await;
                     if let ReadFlow::Over(end) = flow {
+                        self.sink.ready().await;
                         return Ok(end);
                     }
+                    if let Some(cause) = self.stalled(&times) {
+                        return Ok(self.endless(cause));
+                    }
+                    if let Some(end) = self.lagging() {
+                        return Ok(end);
+                    }
+                    let before = now();
+                    self.sink.ready().await;
+                    times.last_chunk_at = now();
+                    times.begun_at += now() - before;
+                    self.changed_at = self.changed_at.map(|at| at + (now() - before));
                 }
-                StreamRead::Tick if is_initial && now() >= last_chunk_at + SILENCE_MAX => {
-                    return Ok(
-                        self.cut("the stream went silent before the end of its initial data")
-                    );
+                StreamRead::Tick if let Some(cause) = self.stalled(&times) => {
+                    return Ok(self.endless(cause));
                 }
-                StreamRead::Tick if now() < give_up_at => {
-                    self.sink.watch_quiet();
+                StreamRead::Tick if now() < times.opened_at + request::WATCH_DURATION_MAX => {
+                    if self.reflector.is_live() {
+                        self.sink.watch_quiet();
+                    }
                     self.sink.tick();
+                    if let Some(end) = self.lagging() {
+                        return Ok(end);
+                    }
+                    if comparison.is_none()
+                        && self.time_to_comparison(&times) == Some(Duration::ZERO)
+                    {
+                        let held = self.reflector.version();
+                        comparison = Some(upstream_state(&self.fetch, &self.spec.collection, held));
+                    }
+                }
+                StreamRead::Compared(upstream) => {
+                    comparison = None;
+                    // A sink that cannot tell will not do so later.
+                    times.compare_at = now()
+                        + match upstream {
+                            UpstreamState::Unknown => COMPARISON_PAUSE,
+                            UpstreamState::At(_) | UpstreamState::Objects(_) => {
+                                self.spec.silence_max
+                            }
+                        };
+                    if let Some(end) = self.compared(&upstream) {
+                        return Ok(end);
+                    }
+                    if self.reflector.is_in_doubt() {
+                        times.compare_at = now() + DOUBTFUL_SILENCE_MAX;
+                    }
                 }
                 StreamRead::End if !frames.is_mid_frame() => {
                     self.ended();
@@ -157,6 +229,87 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 }
             }
         }
+    }
+
+    /// The time until the state is to be compared because the watch brings nothing; `None` while initial data is read.
+    fn time_to_comparison(&self, times: &StreamTimes) -> Option<Duration> {
+        if !self.reflector.is_live() {
+            return None;
+        }
+        // A watch that has just been opened gets a moment to bring what the last one lacked.
+        let earliest = times.compare_at.max(times.opened_at + DOUBTFUL_SILENCE_MAX);
+        let at = match self.reflector.is_in_doubt() {
+            true => earliest.max(self.proven_at + DOUBTFUL_SILENCE_MAX),
+            false => earliest.max(self.proven_at + self.spec.silence_max),
+        };
+        Some(at.saturating_duration_since(now()))
+    }
+
+    /// Why the end of streamed initial data is not waited for any longer; `None` if it is, or has come.
+    fn stalled(&self, times: &StreamTimes) -> Option<&'static str> {
+        let now = now();
+        if self.reflector.is_live() {
+            return None;
+        }
+        if now >= times.last_chunk_at + STALL_MAX {
+            return Some("the stream went silent before the end of its initial data");
+        }
+        if self.changed_at.is_some_and(|at| now >= at + STALL_MAX) {
+            return Some("changes came, but not the end of the initial data");
+        }
+        (now >= times.begun_at + INITIAL_TIME_MAX).then_some("the initial data did not end in time")
+    }
+
+    /// Takes in a comparison. Returns how the watch ends, if it lacks what upstream has.
+    fn compared(&mut self, upstream: &UpstreamState) -> Option<StreamEnd> {
+        let comparison = upstream.compare(&self.sink, self.reflector.version());
+        self.given_up(
+            Input::Compared(comparison),
+            "the watch lacks what upstream has",
+        )
+    }
+
+    /// How the watch ends if it was found to bring changes far too late.
+    fn lagging(&mut self) -> Option<StreamEnd> {
+        if !self.sink.is_lagging() {
+            return None;
+        }
+        self.given_up(
+            Input::Lagging,
+            "the watch brings changes more than 45 s late",
+        )
+    }
+
+    /// Reports what was found about the open watch. Returns how the watch ends if it is given up for that.
+    fn given_up(&mut self, input: Input, cause: &str) -> Option<StreamEnd> {
+        if self.observe(input) != Effect::EndWatch {
+            return None;
+        }
+        self.fetch.lagging();
+        let fault = AttemptFailure::transport(cause);
+        self.recorder.failed(fault.report(RequestKind::Watch));
+        Some(StreamEnd::Cut)
+    }
+
+    /// Applies a chunk and those that have arrived meanwhile, so that watches are woken once for all of them. Returns what follows them.
+    async fn apply_batch(
+        &mut self,
+        chunk: Bytes,
+        body: &mut F::Body,
+        frames: &mut Frames,
+    ) -> Result<(ReadFlow, Option<StreamRead>), StopResult> {
+        let mut batch_len = chunk.len();
+        let mut flow = self.apply_chunk(&chunk, frames)?;
+        while let (ReadFlow::More, true) = (&flow, batch_len < BATCH_LEN_MAX) {
+            match more(body, self.sink.hold_until()).await {
+                Some(StreamRead::Chunk(chunk)) => {
+                    batch_len += chunk.len();
+                    flow = self.apply_chunk(&chunk, frames)?;
+                }
+                other => return Ok((flow, other)),
+            }
+        }
+        Ok((flow, None))
     }
 
     fn apply_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<ReadFlow, StopResult> {
@@ -190,12 +343,18 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 kind,
                 object: span,
                 parts,
-            }) => {
-                match object_in(encoding, frame, span, parts) {
-                    Ok(object) => self.apply_event(kind, object),
-                    Err(error) => return Ok(self.reject(AttemptFailure::unparsable(&error))),
+            }) => match object_in(encoding, frame, span, parts) {
+                Ok(object) if self.reflector.may_follow(object.resource_version()) => {
+                    Ok(self.apply_event(kind, object))
                 }
-                Ok(ReadFlow::More)
+                Ok(object) => Ok(self.reject(AttemptFailure::far_ahead(object.resource_version()))),
+                Err(error) => Ok(self.reject(AttemptFailure::unparsable(&error))),
+            },
+            Ok(WatchLine::Bookmark(bookmark))
+                if !self.reflector.may_follow(bookmark.resource_version) =>
+            {
+                let version = bookmark.resource_version;
+                Ok(self.reject(AttemptFailure::far_ahead(version)))
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
                 if let Ok(envelope) = scan_envelope(encoding, frame) {
@@ -215,10 +374,18 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                         self.sink.publish();
                         self.sink.progress(resource_version);
                     }
-                    Effect::Restarted => self.sink.restart(),
+                    Effect::Restarted => {
+                        self.sink.restart();
+                        return Ok(ReadFlow::Over(StreamEnd::Cut));
+                    }
+                    Effect::EndWatch => {
+                        let cause = "a bookmark came before the end of the initial data";
+                        return Ok(ReadFlow::Over(self.endless(cause)));
+                    }
                     Effect::None
                     | Effect::InitialItem
                     | Effect::Live
+                    | Effect::Late
                     | Effect::Ignored
                     | Effect::Relisting { .. } => {}
                 }
@@ -235,21 +402,38 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn apply_event(&mut self, kind: EventKind, object: Object) {
+    fn apply_event(&mut self, kind: EventKind, object: Object) -> ReadFlow {
         let input = Input::Event {
             kind,
             resource_version: object.resource_version(),
         };
         match self.observe(input) {
-            Effect::InitialItem => self.sink.initial(kind, object),
+            Effect::InitialItem => {
+                if kind != EventKind::Added {
+                    self.changed_at.get_or_insert_with(now);
+                }
+                self.sink.initial(kind, object);
+            }
             Effect::Live => self.sink.live(kind, object),
+            Effect::Late => match self.sink.late(kind, &object) {
+                LateChange::Known => self.recorder.ignored(),
+                LateChange::Applied => {}
+                LateChange::Missing => {
+                    let (key, version) = (object.key(), object.resource_version());
+                    let cause = format!("{key} came at version {version} after newer ones");
+                    self.failed(RequestKind::Watch, AttemptFailure::unordered(cause));
+                    return ReadFlow::Over(StreamEnd::Error);
+                }
+            },
             Effect::Restarted => self.sink.restart(),
             Effect::None
             | Effect::InitialDone { .. }
             | Effect::Progress { .. }
+            | Effect::EndWatch
             | Effect::Ignored
             | Effect::Relisting { .. } => {}
         }
+        ReadFlow::More
     }
 
     /// Ends the stream at a frame that cannot be used. The frames before it count.
@@ -267,9 +451,23 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
+    /// Gives streamed initial data up whose end does not come.
+    fn endless(&mut self, cause: &str) -> StreamEnd {
+        self.failed(RequestKind::Watch, AttemptFailure::endless(cause));
+        StreamEnd::Cut
+    }
+
     fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {
         self.failed(RequestKind::Watch, AttemptFailure::transport(cause));
         StreamEnd::Cut
+    }
+}
+
+/// Waits for a comparison, if one is under way.
+async fn state_of(comparison: &mut Option<UpstreamStateFuture>) -> UpstreamState {
+    match comparison {
+        Some(comparison) => comparison.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -280,7 +478,7 @@ async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
     tick: Duration,
 ) -> StreamRead {
     loop {
-        let Ok(frame) = tokio::time::timeout(tick, body.frame()).await else {
+        let Ok(frame) = timeout(tick, body.frame()).await else {
             return StreamRead::Tick;
         };
         match frame {

@@ -1,5 +1,6 @@
 //! The driver against a scripted upstream. The clock is paused and moves only when all tasks wait.
 
+pub(crate) mod failures;
 pub(crate) mod scripted;
 pub(crate) mod simulation;
 mod start;
@@ -10,6 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http_body::Frame;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -17,7 +20,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::cache::{ApplyOutcome, CacheWriter};
-use crate::resource::{Layout, Object};
+use crate::resource::{Encoding, Layout, Object, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
 use crate::upstream::reflector::{InitialVersion, ReflectorOptions, RelistReason, StreamingLists};
@@ -301,14 +304,51 @@ async fn a_clean_end_is_resumed_from_the_last_bookmark() {
     push(&feed, &[bookmark(9)]).await;
     drop(feed);
     let feed = scene.request("watch 9").await.open();
-    // Repeated and older events are left out.
+    // Repeated events are left out.
     push(
         &feed,
-        &[line("MODIFIED", "a/x", 8), line("MODIFIED", "a/x", 10)],
+        &[line("ADDED", "a/x", 3), line("MODIFIED", "a/x", 10)],
     )
     .await;
+    push(&feed, &[line("DELETED", "a/y", 8)]).await;
     scene.holds(&["a/x 10"], 10);
     assert_eq!(scene.history(), ["MODIFIED a/x 10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_comes_after_newer_ones_leads_to_a_list() {
+    for late in [line("MODIFIED", "a/x", 8), line("ADDED", "a/new", 8)] {
+        let (mut scene, feed) = Scene::live().await;
+        push(&feed, &[bookmark(9), late]).await;
+        let feed = scene.request("stream latest").await.open();
+        push(&feed, &[line("ADDED", "a/x", 10), marker(12)]).await;
+        scene.holds(&["a/x 10"], 12);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_deletion_of_the_object_that_is_held_is_applied() {
+    for version in [3, 4, 9] {
+        let (scene, feed) = Scene::live().await;
+        push(&feed, &[bookmark(9), line("DELETED", "a/x", version)]).await;
+        scene.holds(&[], 9);
+        assert_eq!(scene.history(), ["DELETED a/x 9"]);
+        // A client that left with this version before gets the deletion.
+        assert_eq!(scene.cache.resume_after(ResourceVersion(9)), Ok(0));
+        push(&feed, &[line("DELETED", "a/x", version)]).await;
+        assert_eq!(scene.history().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_far_ahead_is_not_believed() {
+    for frame in [bookmark(1 << 60), line("MODIFIED", "a/x", 1 << 60)] {
+        let (mut scene, feed) = Scene::live().await;
+        push(&feed, &[frame]).await;
+        let feed = scene.request("watch 5").await.open();
+        push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
+        scene.holds(&["a/x 6"], 6);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,16 +412,6 @@ async fn a_refused_watch_is_asked_for_again_and_the_state_stays() {
     let feed = scene.request("watch 5").await.open();
     push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
     scene.holds(&["a/x 6"], 6);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_silent_upstream_is_given_up_when_its_watch_should_long_be_over() {
-    let (mut scene, feed) = Scene::live().await;
-    let started = tokio::time::Instant::now();
-    scene.request("watch 5").await;
-    assert!(started.elapsed() >= Duration::from_secs(659));
-    assert_eq!(scene.notes.take(), ["closed cut"]);
-    drop(feed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -470,24 +500,102 @@ async fn a_list_with_one_bad_item_changes_nothing_and_is_asked_for_again() {
     scene.holds(&["a/z 8"], 9);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_streamed_list_that_falls_silent_is_asked_for_again_after_a_minute() {
+/// Where a stream ends, and what follows it.
+async fn gives_the_stream_up(
+    lines: &[String],
+    repeated: Option<&str>,
+    seconds: std::ops::Range<u64>,
+) {
     let mut scene = Scene::new(StreamingLists::Preferred);
+    let feed = scene.request("stream latest").await.open();
     let started = tokio::time::Instant::now();
-    let silent = scene.request("stream latest").await.open();
-    let again = scene.request("stream latest").await.open();
-    assert!((60..80).contains(&started.elapsed().as_secs()));
-    drop(silent);
-    // Nor may a stream continue for ever. After two such streams, pages are requested.
-    let started = tokio::time::Instant::now();
+    let _ = feed.send(Ok(Bytes::from(lines.concat()))).await;
+    let repeated = repeated.map(str::to_owned);
     let endless = tokio::spawn(async move {
-        while again.send(Ok(Bytes::from(bookmark(5)))).await.is_ok() {
-            tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut version = 100;
+        while !feed.is_closed() {
+            version += 1;
+            if let Some(kind) = &repeated {
+                let _ = feed.try_send(Ok(Bytes::from(line(
+                    kind,
+                    &format!("a/{version}"),
+                    version,
+                ))));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     });
-    let page = tokio::time::timeout(Duration::from_secs(3600), scene.request("list latest"));
-    let page = page.await.expect("an end");
-    assert!((660..720).contains(&started.elapsed().as_secs()));
+    let page = scene.request("list latest").await;
+    let elapsed = started.elapsed().as_secs();
+    assert!(seconds.contains(&elapsed), "after {elapsed} s");
+    page.whole(200, &list(&[("a/x", 3)], 7, "")).await;
+    scene.request("watch 7").await.refuse(410).await;
+    // A stream is not tried again.
+    scene.request("list latest").await;
     endless.await.unwrap();
-    drop(page);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_whose_end_does_not_come_is_given_up_for_pages() {
+    gives_the_stream_up(&[], None, 10..17).await;
+    gives_the_stream_up(&[line("ADDED", "a/x", 3)], None, 10..17).await;
+    gives_the_stream_up(&[line("ADDED", "a/x", 3), bookmark(5)], None, 0..2).await;
+    gives_the_stream_up(&[line("ADDED", "a/x", 3)], Some("MODIFIED"), 10..17).await;
+    gives_the_stream_up(&[line("ADDED", "a/x", 3)], Some("ADDED"), 60..67).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_gets_no_answer_is_sent_again() {
+    let (mut scene, feed) = Scene::live().await;
+    drop(feed);
+    let unanswered = scene.request("watch 5").await;
+    let feed = scene.request("watch 5").await.open();
+    push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
+    scene.holds(&["a/x 6"], 6);
+    drop(unanswered);
+}
+
+/// Answers the comparison of a silent watch.
+async fn compared(scene: &mut Scene, items: &[(&str, u64)], version: u64) {
+    for _ in 0..2 {
+        let request = scene.request("list latest").await;
+        assert_eq!(request.purpose, RequestPurpose::ReadVersions);
+        request.whole(200, &list(items, version, "")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_compared_and_ended_when_it_lacks_something_twice() {
+    let (mut scene, feed) = Scene::live().await;
+    let started = tokio::time::Instant::now();
+    for _ in 0..3 {
+        compared(&mut scene, &[("a/x", 3)], 20).await;
+    }
+    assert!((130..150).contains(&started.elapsed().as_secs()));
+    let started = tokio::time::Instant::now();
+    compared(&mut scene, &[("a/x", 21)], 21).await;
+    compared(&mut scene, &[("a/x", 21)], 21).await;
+    let again = scene.request("watch 5").await.open();
+    assert!((45..55).contains(&started.elapsed().as_secs()));
+    push(&again, &[line("MODIFIED", "a/x", 21)]).await;
+    scene.holds(&["a/x 21"], 21);
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_upstream_is_given_up_when_its_watch_should_long_be_over() {
+    let (mut scene, feed) = Scene::live().await;
+    let started = tokio::time::Instant::now();
+    // Nothing can be compared meanwhile.
+    let again = loop {
+        let request = scene.requests.recv().await.unwrap();
+        match sort_of(&request.path).as_str() {
+            "list latest" => request.refuse(503).await,
+            _ => break request,
+        }
+    };
+    assert_eq!(sort_of(&again.path), "watch 5");
+    assert!(started.elapsed() >= Duration::from_secs(659));
+    assert_eq!(scene.notes.take(), ["closed cut"]);
+    drop(feed);
 }

@@ -44,6 +44,8 @@ pub enum Action {
         /// The last version that was applied.
         after: ResourceVersion,
     },
+    /// Compare the held state with upstream's. Report `Compared`.
+    Compare,
     /// Do nothing until then; then ask for the next action.
     WaitUntil(Instant),
     /// Do nothing more: the reflector has stopped.
@@ -80,11 +82,15 @@ pub enum RelistReason {
     WatchRefused,
     /// Frames after the last version cannot be read.
     Unparsable,
+    /// Watches from the last version bring nothing, and upstream has another state.
+    WatchFailed,
+    /// An event came later than one of a newer version.
+    Unordered,
 }
 
 impl RelistReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Start,
         Self::Expired,
         Self::VersionAhead,
@@ -93,6 +99,8 @@ impl RelistReason {
         Self::StreamRefused,
         Self::WatchRefused,
         Self::Unparsable,
+        Self::WatchFailed,
+        Self::Unordered,
     ];
 
     /// The label in metrics and logs.
@@ -107,6 +115,8 @@ impl RelistReason {
             Self::StreamRefused => "stream_refused",
             Self::WatchRefused => "watch_refused",
             Self::Unparsable => "unparsable",
+            Self::WatchFailed => "watch_failed",
+            Self::Unordered => "unordered",
         }
     }
 }
@@ -130,8 +140,13 @@ pub enum Effect {
         /// The version of the bookmark.
         resource_version: ResourceVersion,
     },
+    /// The event's version is lower than the held state's. The sink knows whether the state has the change. If not, report
+    /// [`Failure::Unordered`](super::Failure::Unordered).
+    Late,
     /// Drop the input: its version is lower than the held state's, or it does not belong to the current phase.
     Ignored,
+    /// End the watch: it lacks what upstream has.
+    EndWatch,
     /// Drop the initial data collected so far, and the page if the input was one: reading starts over. The held state
     /// stays.
     Restarted,

@@ -7,6 +7,7 @@
 //! | undecodable, too long | 3 attempts in a row | 3 attempts of the relist in a row, or 3 relists within 10 minutes |
 //! | saturated | 2 in a row | 5 in a row |
 //! | refused | 3 in a row | 5 in a row, or 3 relists within 10 minutes |
+//! | unordered | – | 2 relists within 10 minutes |
 //! | unavailable | 5 in a row | never: stale state is better than none |
 //!
 //! "Refused" means that upstream does not support the request: 400, 405, 422 and the like. A 403 to a watch may be a
@@ -32,14 +33,18 @@ pub enum GiveUp {
     Saturated,
     /// Upstream refuses these requests as such (400, 405 and the like).
     Refused,
+    /// Upstream's events are not in the order of their versions.
+    Unordered,
     /// Upstream does not respond, or responds with other errors.
     Unavailable,
 }
 
-const REASONS: usize = 7;
+const REASONS: usize = 8;
 /// This many relists within [`STRIKES_WITHIN`] because watches cannot be read or are refused are enough: the next one would
 /// follow soon.
 const STRIKES_MAX: u32 = 3;
+/// One relist heals a watch that was out of order once. The order of a server that does it twice means nothing.
+const UNORDERED_MAX: u32 = 2;
 const STRIKES_WITHIN: Duration = Duration::from_secs(600);
 
 /// Whether upstream refuses the request itself, so that it will refuse it again.
@@ -63,6 +68,7 @@ impl GiveUp {
             Failure::Transport => Some(Self::Unavailable),
             Failure::Protocol => Some(Self::Undecodable),
             Failure::TooLong => Some(Self::TooLong),
+            Failure::Unordered => Some(Self::Unordered),
             Failure::Saturated => Some(Self::Saturated),
         }
     }
@@ -77,7 +83,7 @@ impl GiveUp {
             | (Self::Refused, false) => Some(3),
             (Self::Unavailable, false) | (Self::Saturated | Self::Refused, true) => Some(5),
             (Self::Unauthorized, true) => Some(10),
-            (Self::Unavailable, true) => None,
+            (Self::Unavailable, true) | (Self::Unordered, _) => None,
         }
     }
 }
@@ -112,7 +118,12 @@ impl Failures {
         }
         self.strikes += 1;
         let reason = GiveUp::of(failure)?;
-        (self.strikes >= STRIKES_MAX).then_some(reason)
+        let max = if reason == GiveUp::Unordered {
+            UNORDERED_MAX
+        } else {
+            STRIKES_MAX
+        };
+        (self.strikes >= max).then_some(reason)
     }
 
     /// Upstream responded: resets the counts of all reasons except those that mean unreadable data.

@@ -1,9 +1,12 @@
 //! The initial phase: requests all objects, streamed, in pages, or in one list.
 
+use std::time::Instant;
+
 use super::report::Remedy;
 use super::{
     Action, CUT_STREAMS_MAX, Effect, Failure, InitialMethod, InitialRead, LastPage, ListVersion,
-    PAGES_MAX, ReflectorMachine, ReflectorOptions, ReflectorPhase, RelistReason, StreamingLists,
+    PAGES_MAX, REFUSED_STREAMS_MAX, ReflectorMachine, ReflectorOptions, ReflectorPhase,
+    RelistReason, StreamingLists,
 };
 use crate::resource::ResourceVersion;
 
@@ -22,7 +25,9 @@ impl InitialRead {
             },
             page: None,
             held: None,
+            may_resume: false,
             cut_stream_count: 0,
+            refused_stream_count: 0,
         }
     }
 
@@ -52,6 +57,13 @@ impl InitialRead {
     fn reset(&mut self, reason: RelistReason) {
         self.reason = reason;
         self.page = None;
+    }
+
+    /// Requests pages, whatever the options prefer.
+    pub(super) fn avoid_streams(&mut self) {
+        if self.method == InitialMethod::Stream {
+            self.method = InitialMethod::Pages;
+        }
     }
 
     /// How many pages have arrived.
@@ -96,7 +108,7 @@ impl ReflectorMachine {
     }
 
     /// A page arrived.
-    pub(super) fn page(&mut self, version: ResourceVersion, token: String) -> Effect {
+    pub(super) fn page(&mut self, version: ResourceVersion, token: String, now: Instant) -> Effect {
         let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
@@ -106,7 +118,7 @@ impl ReflectorMachine {
             return self.restart(RelistReason::PagesExpired, 0);
         }
         if token.is_empty() {
-            return self.initial_done(version);
+            return self.initial_done(version, now);
         }
         initial.page = Some(initial.last_page(version, token));
         Effect::InitialItem
@@ -114,7 +126,7 @@ impl ReflectorMachine {
 
     /// All objects have arrived. Data older than the held state is accepted only if the latest version was requested: then
     /// upstream itself went back, as after a restored backup.
-    pub(super) fn initial_done(&mut self, version: ResourceVersion) -> Effect {
+    pub(super) fn initial_done(&mut self, version: ResourceVersion, now: Instant) -> Effect {
         let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
@@ -126,7 +138,7 @@ impl ReflectorMachine {
             self.counters.went_back += 1;
         }
         self.phase = ReflectorPhase::Live { version };
-        self.progressed();
+        self.listed(now);
         Effect::InitialDone {
             resource_version: version,
         }
@@ -145,7 +157,9 @@ impl ReflectorMachine {
                 initial.method = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
-            Remedy::Relist => self.restart_from_latest(RelistReason::Expired, wait),
+            Remedy::Relist | Remedy::Unordered => {
+                self.restart_from_latest(RelistReason::Expired, wait)
+            }
             Remedy::RelistAhead => self.restart_from_latest(RelistReason::VersionAhead, wait),
             Remedy::NotFound => {
                 if is_stream {
@@ -161,8 +175,12 @@ impl ReflectorMachine {
                 initial.method = InitialMethod::Pages;
                 self.restart_at_once(RelistReason::StreamRefused)
             }
+            // A stream that cannot be read to its end once is not tried again later: each attempt takes long to fail.
             Remedy::InternalError | Remedy::Unreadable if is_stream => {
                 initial.method = InitialMethod::Pages;
+                if was_opened {
+                    self.options.streaming = StreamingLists::Never;
+                }
                 self.restart(RelistReason::StreamRefused, wait)
             }
             Remedy::Reconnect if is_stream && was_opened => {
@@ -177,18 +195,31 @@ impl ReflectorMachine {
                 initial.method = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
+            // Upstream is away or overloaded. If it comes back, watching costs it less than a list.
+            Remedy::Again | Remedy::InternalError | Remedy::Reconnect
+                if initial.may_resume
+                    && let Some(version) = initial.held =>
+            {
+                self.phase = ReflectorPhase::Live { version };
+                self.pause(wait);
+                Effect::Restarted
+            }
             // The same request is sent later. The pages that have arrived stay.
             Remedy::Again
             | Remedy::InternalError
             | Remedy::Refused
             | Remedy::Reconnect
             | Remedy::Unreadable => {
-                self.pause(wait);
                 if is_stream {
-                    Effect::Restarted
-                } else {
-                    Effect::None
+                    initial.refused_stream_count += 1;
+                    if initial.refused_stream_count >= REFUSED_STREAMS_MAX {
+                        initial.method = InitialMethod::Pages;
+                    }
+                    self.pause(wait);
+                    return Effect::Restarted;
                 }
+                self.pause(wait);
+                Effect::None
             }
         }
     }
@@ -207,6 +238,8 @@ impl ReflectorMachine {
         let was_latest = initial.list_version == ListVersion::Latest;
         initial.list_version = ListVersion::Latest;
         if was_latest {
+            // No version was asked for, so it is the stream that is refused.
+            initial.avoid_streams();
             return self.restart(reason, wait_seconds);
         }
         self.restart_at_once(reason)

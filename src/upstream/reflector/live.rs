@@ -1,13 +1,94 @@
-//! The live phase: follows changes, and resumes from the last version whenever that is possible.
+//! The live phase: follows changes, and resumes from the last version as long as that brings anything.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::report::Remedy;
 use super::{
-    BAD_WATCHES_MAX, Effect, Failure, InitialRead, ListVersion, ReflectorMachine, ReflectorPhase,
-    RelistReason, SHORT_WATCH,
+    Comparison, Effect, Failure, GonePolicy, InitialRead, ListVersion, Pause, ReflectorMachine,
+    ReflectorPhase, RelistReason, SHORT_WATCH,
 };
 use crate::resource::ResourceVersion;
+
+/// After this many watches from one version that brought nothing, the state is compared with upstream's, or listed if the version may be
+/// the cause.
+const FRUITLESS_MAX: u32 = 3;
+/// If watches have brought nothing for this long, the next one that fails is enough, whatever its failure.
+const FRUITLESS_TIME_MAX: Duration = Duration::from_secs(55);
+/// An open watch lags if upstream has another state this many times in a row, and nothing arrived in between.
+const DIFFERENCES_MAX: u32 = 2;
+
+/// Watches since the last one that brought something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FruitlessWatches {
+    count: u32,
+    /// When the first of them ended.
+    since: Option<Instant>,
+    /// How often the state was compared or listed because of them.
+    check_count: u32,
+    /// The next comparison or list is not earlier.
+    check_at: Option<Instant>,
+    is_check_due: bool,
+    /// Whether `check_at` belongs to the last comparison.
+    is_paced: bool,
+}
+
+impl FruitlessWatches {
+    pub(super) const fn none() -> Self {
+        Self {
+            count: 0,
+            since: None,
+            check_count: 0,
+            check_at: None,
+            is_check_due: false,
+            is_paced: true,
+        }
+    }
+
+    /// The state is upstream's now. That the watches have brought nothing is not forgotten.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.count = 0;
+        self.since = self.is_checked().then_some(now);
+        self.is_check_due = false;
+    }
+
+    /// The state is compared or listed, and the next time is not earlier than this.
+    pub(super) fn pace(&mut self, check_at: Instant) {
+        self.is_paced = true;
+        self.check_count = self.check_count.saturating_add(1);
+        self.check_at = Some(check_at);
+    }
+
+    /// Whether the time of the next comparison has to be set, because there was one.
+    pub(super) const fn is_to_be_paced(&self) -> bool {
+        !self.is_paced
+    }
+
+    /// Whether watches have brought nothing lately.
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.count > 0 || self.is_checked()
+    }
+
+    pub(super) const fn is_check_due(&self) -> bool {
+        self.is_check_due
+    }
+
+    /// Whether the state was compared or listed because of watches that brought nothing, and none has brought anything since.
+    pub(super) const fn is_checked(&self) -> bool {
+        self.check_count > 0
+    }
+
+    /// When a watch that fails is enough for a comparison; `None` while none has failed.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        let since = self.since?;
+        let is_many = self.count >= FRUITLESS_MAX;
+        let at = if is_many {
+            since
+        } else {
+            since + FRUITLESS_TIME_MAX
+        };
+        Some(self.check_at.map_or(at, |check_at| at.max(check_at)))
+    }
+}
 
 impl ReflectorMachine {
     /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but must not go back.
@@ -31,51 +112,124 @@ impl ReflectorMachine {
 
     /// A clean end is upstream's time limit. It is followed by a pause only if the watch was short and delivered nothing.
     pub(super) fn live_ended(&mut self, now: Instant) -> Effect {
-        let is_short = self
-            .attempt
-            .opened_at
-            .is_none_or(|at| now.saturating_duration_since(at) < SHORT_WATCH);
-        if is_short && !self.attempt.progressed {
+        if self.attempt.is_fruitful {
+            return Effect::None;
+        }
+        if self.attempt_time(now) < SHORT_WATCH {
             self.pause(0);
+        }
+        self.fruitless(RelistReason::WatchFailed, 1, now)
+    }
+
+    /// The watch was refused, cut, or ended with an error.
+    pub(super) fn live_failed(&mut self, failure: &Failure, now: Instant) -> Effect {
+        // A watch that lived longer than the pause before it needs no longer pause after it.
+        self.backoff.outlived(self.attempt_time(now));
+        self.pause(failure.retry_after_seconds());
+        let was_opened = self.attempt.opened_at.is_some();
+        let (reason, count) = match failure.remedy() {
+            Remedy::Relist => return self.relist(RelistReason::Expired),
+            Remedy::RelistAhead => return self.relist(RelistReason::VersionAhead),
+            Remedy::Unordered => return self.relist(RelistReason::Unordered),
+            Remedy::NotFound if self.gone_policy == GonePolicy::Stop && !was_opened => {
+                self.count_not_found();
+                return Effect::None;
+            }
+            // The resource was removed. Once it is back it may be another one, so it must be listed, not watched from the last version.
+            Remedy::NotFound | Remedy::Refused => (RelistReason::WatchRefused, 1),
+            Remedy::Unreadable => (RelistReason::Unparsable, 1),
+            // A server that does not even accept the watch is overloaded or starting; the version is not the cause.
+            Remedy::Again | Remedy::InternalError | Remedy::Reconnect => {
+                (RelistReason::WatchFailed, u32::from(was_opened))
+            }
+        };
+        // What cannot be read, or is refused, may follow what has been read.
+        if self.attempt.is_fruitful && reason == RelistReason::WatchFailed {
+            return Effect::None;
+        }
+        self.fruitless(reason, count, now)
+    }
+
+    /// The state was compared with upstream's, while no watch was open or while one was silent.
+    pub(super) fn compared(&mut self, comparison: Comparison, now: Instant) -> Effect {
+        let is_open = self.attempt.opened_at.is_some();
+        if !is_open {
+            self.fruitless.is_check_due = false;
+            self.fruitless.is_paced = false;
+            self.fruitless.check_count = self.fruitless.check_count.max(1);
+        }
+        match comparison {
+            Comparison::Equal if is_open => self.succeeded(),
+            Comparison::Equal => {
+                self.fruitless.restart(now);
+                self.pause(0);
+            }
+            Comparison::Different if is_open => {
+                self.attempt.differences += 1;
+                if self.attempt.differences >= DIFFERENCES_MAX {
+                    // The next one that lacks something is one too many.
+                    return self.end_watch(FRUITLESS_MAX - 1, now);
+                }
+            }
+            Comparison::Unknown if is_open => {}
+            Comparison::Different | Comparison::Unknown => {
+                return self.relist(RelistReason::WatchFailed);
+            }
         }
         Effect::None
     }
 
-    /// The watch was refused, cut, or ended with an error.
-    pub(super) fn live_failed(&mut self, failure: &Failure) -> Effect {
-        self.pause(failure.retry_after_seconds());
-        match failure.remedy() {
-            Remedy::Relist => self.relist(RelistReason::Expired),
-            Remedy::RelistAhead => self.relist(RelistReason::VersionAhead),
-            Remedy::NotFound => {
-                // The resource was removed. Once it is back it may be another one, so it must be listed, not watched from
-                // the last version.
-                if self.count_not_found() {
-                    return self.relist(RelistReason::WatchRefused);
-                }
-                Effect::None
-            }
-            Remedy::Refused => self.bad_watch(RelistReason::WatchRefused),
-            Remedy::Unreadable => self.bad_watch(RelistReason::Unparsable),
-            Remedy::Again | Remedy::InternalError | Remedy::Reconnect => Effect::None,
-        }
+    /// Ends an open watch, which counts as this many that brought nothing.
+    pub(super) fn end_watch(&mut self, count: u32, now: Instant) -> Effect {
+        self.pause(0);
+        self.fruitless(RelistReason::WatchFailed, count, now);
+        Effect::EndWatch
     }
 
-    fn bad_watch(&mut self, reason: RelistReason) -> Effect {
-        self.bad_watch_count += 1;
-        if self.bad_watch_count < BAD_WATCHES_MAX {
+    /// Something has shown that the state is upstream's, or was a moment ago.
+    pub(super) fn succeeded(&mut self) {
+        self.attempt.is_fruitful = true;
+        self.attempt.differences = 0;
+        self.fruitless = FruitlessWatches::none();
+        self.list_backoff.succeeded();
+    }
+
+    fn attempt_time(&self, now: Instant) -> Duration {
+        let opened_at = self.attempt.opened_at;
+        opened_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+
+    /// Counts watches that brought nothing. If they are too many, decides what follows.
+    fn fruitless(&mut self, reason: RelistReason, count: u32, now: Instant) -> Effect {
+        let watches = &mut self.fruitless;
+        watches.count = watches.count.saturating_add(count);
+        watches.since.get_or_insert(now);
+        if watches.due_at().is_none_or(|at| now < at) {
             return Effect::None;
         }
-        self.relist(reason)
+        if reason != RelistReason::WatchFailed {
+            return self.relist(reason);
+        }
+        watches.is_check_due = true;
+        // The server may ask for time. Otherwise nothing is gained by waiting.
+        if let Pause::Wanted { floor } = self.pause
+            && floor.is_zero()
+        {
+            self.pause = Pause::No;
+        }
+        Effect::None
     }
 
     fn relist(&mut self, reason: RelistReason) -> Effect {
         let ReflectorPhase::Live { version } = self.phase else {
             return Effect::Ignored;
         };
-        // In the first two cases upstream has just rejected this version.
+        // Upstream has rejected this version, or what it sent from there is in doubt.
         let list_version = match reason {
-            RelistReason::Expired | RelistReason::VersionAhead => ListVersion::Latest,
+            RelistReason::Expired
+            | RelistReason::VersionAhead
+            | RelistReason::WatchFailed
+            | RelistReason::Unordered => ListVersion::Latest,
             RelistReason::Start
             | RelistReason::PagesExpired
             | RelistReason::Interrupted
@@ -83,12 +237,23 @@ impl ReflectorMachine {
             | RelistReason::WatchRefused
             | RelistReason::Unparsable => ListVersion::AtLeast(version),
         };
-        self.bad_watch_count = 0;
         self.counters.relists[reason as usize] += 1;
-        self.phase = ReflectorPhase::Initial(InitialRead {
+        let mut initial = InitialRead {
             held: Some(version),
+            may_resume: matches!(
+                reason,
+                RelistReason::WatchFailed | RelistReason::WatchRefused | RelistReason::Unparsable
+            ),
             ..InitialRead::new(self.options, reason, list_version)
-        });
+        };
+        if reason == RelistReason::WatchFailed {
+            // A streamed list is a watch, too. The comparison was paced, so the list follows at once.
+            initial.avoid_streams();
+            self.pause = Pause::No;
+        } else {
+            self.pause_before_list();
+        }
+        self.phase = ReflectorPhase::Initial(initial);
         Effect::Relisting { reason }
     }
 }

@@ -38,6 +38,21 @@ pub enum Input {
     WatchEnded,
     /// The watch was refused or broke off.
     WatchFailed(Failure),
+    /// The held state was compared with upstream's, while no watch was open or while one was silent.
+    Compared(Comparison),
+    /// The open watch brings changes far too late.
+    Lagging,
+}
+
+/// What a comparison of the held state with upstream's has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// Upstream has the same objects, each at the same version.
+    Equal,
+    /// Upstream has another state.
+    Different,
+    /// Upstream's state could not be read.
+    Unknown,
 }
 
 /// Why an attempt failed.
@@ -55,6 +70,9 @@ pub enum Failure {
     /// A part of the response is longer than allowed.
     #[error("upstream's response is too long")]
     TooLong,
+    /// Events came in another order than that of their versions.
+    #[error("upstream's events are not in the order of their versions")]
+    Unordered,
     /// Not sent: all permits for requests upstream are taken.
     #[error("all permits for requests upstream are taken")]
     Saturated,
@@ -70,6 +88,8 @@ impl Input {
             | Self::WatchOpened
             | Self::Event { .. }
             | Self::Bookmark { .. }
+            | Self::Compared(_)
+            | Self::Lagging
             | Self::WatchEnded => None,
         }
     }
@@ -94,6 +114,8 @@ pub(super) enum Remedy {
     Reconnect,
     /// The bytes cannot be read.
     Unreadable,
+    /// List the latest version: what the watch has brought may lack something.
+    Unordered,
 }
 
 impl Failure {
@@ -105,7 +127,11 @@ impl Failure {
                 Some(seconds) => seconds,
                 None => 0,
             },
-            Self::Transport | Self::Protocol | Self::TooLong | Self::Saturated => 0,
+            Self::Transport
+            | Self::Protocol
+            | Self::TooLong
+            | Self::Unordered
+            | Self::Saturated => 0,
         }
     }
 
@@ -115,6 +141,7 @@ impl Failure {
             Self::Status(status) => status,
             Self::Transport => return Remedy::Reconnect,
             Self::Protocol | Self::TooLong => return Remedy::Unreadable,
+            Self::Unordered => return Remedy::Unordered,
             Self::Saturated => return Remedy::Again,
         };
         match status.code {

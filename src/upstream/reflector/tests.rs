@@ -188,7 +188,6 @@ fn a_streamed_list_becomes_a_watch() {
     rig.observes(Input::WatchOpened, Effect::None);
     rig.observes(event(9), Effect::InitialItem);
     rig.observes(event(4), Effect::InitialItem);
-    rig.observes(bookmark(9), Effect::None);
     assert_eq!(
         (rig.reflector.is_live(), rig.reflector.version()),
         (false, None)
@@ -198,7 +197,7 @@ fn a_streamed_list_becomes_a_watch() {
         (rig.reflector.is_live(), rig.reflector.version()),
         (true, Some(rv(9)))
     );
-    rig.observes(event(8), Effect::Ignored);
+    rig.observes(event(8), Effect::Late);
     rig.observes(event(10), Effect::Live);
     rig.observes(bookmark(10), Effect::None);
     rig.observes(
@@ -207,7 +206,7 @@ fn a_streamed_list_becomes_a_watch() {
             resource_version: rv(12),
         },
     );
-    rig.observes(event(11), Effect::Ignored);
+    rig.observes(event(11), Effect::Late);
     rig.observes(bookmark(11), Effect::Ignored);
     assert_eq!(rig.reflector.counters().ignored, 3);
     rig.observes(Input::WatchEnded, Effect::None);
@@ -253,7 +252,7 @@ fn the_request_after_a_page_is_known_before_the_page_is_observed() {
 #[test]
 fn held_state_is_resumed_without_a_list() {
     let mut rig = Rig::live_at(7);
-    rig.observes(event(6), Effect::Ignored);
+    rig.observes(event(6), Effect::Late);
     rig.observes(event(8), Effect::Live);
     for reason in Reason::ALL {
         rig.relisted(reason, 0);
@@ -438,11 +437,11 @@ fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_history_is_lost
         Input::WatchFailed(http(400)),
         relisting(Reason::WatchRefused),
     );
-    rig.does(5_600, stream(AtLeast(rv(7)), Reason::WatchRefused));
+    rig.does(3_200, stream(AtLeast(rv(7)), Reason::WatchRefused));
     rig.observes(Input::WatchFailed(http(410)), Effect::Restarted);
-    rig.does(5_600, stream(Latest, Reason::Expired));
+    rig.does(3_200, stream(Latest, Reason::Expired));
     rig.observes(Input::WatchFailed(http(410)), Effect::Restarted);
-    rig.does(12_000, stream(Latest, Reason::Expired));
+    rig.does(6_400, list(Latest, None, Some(500), Reason::Expired));
 }
 
 #[test]
@@ -458,9 +457,9 @@ fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
 #[test]
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_behind() {
     let odd = [
-        (Input::WatchFailed(version_ahead()), 5_600),
-        (Input::WatchFailed(version_ahead_for(1)), 5_600),
-        (marker(6), 12_000),
+        (Input::WatchFailed(version_ahead()), 3_200),
+        (Input::WatchFailed(version_ahead_for(1)), 3_200),
+        (marker(6), 6_400),
     ];
     for (odd, at_ms) in odd {
         let mut rig = Rig::live_at(7);
@@ -472,7 +471,7 @@ fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_beh
             Input::WatchFailed(Failure::Protocol),
             relisting(Reason::Unparsable),
         );
-        rig.does(5_600, stream(AtLeast(rv(7)), Reason::Unparsable));
+        rig.does(3_200, stream(AtLeast(rv(7)), Reason::Unparsable));
         rig.observes(odd, Effect::Restarted);
         rig.does(at_ms, stream(Latest, Reason::VersionAhead));
         // Upstream itself went back: the data is accepted, and counted.
@@ -503,25 +502,29 @@ fn each_reason_for_a_list_has_its_label() {
         "stream_refused",
         "watch_refused",
         "unparsable",
+        "watch_failed",
+        "unordered",
     ];
     assert_eq!(RelistReason::ALL.map(RelistReason::as_str), labels);
 }
 
 #[test]
-fn trouble_on_a_watch_never_leads_to_a_relist() {
+fn trouble_on_a_watch_for_less_than_a_minute_never_leads_to_a_relist() {
     let mut rig = Rig::live_at(7);
     let again = Action::Watch { after: rv(7) };
     let failures = [
-        Failure::Transport,
         busy(429, 1),
         http(500),
         http(503),
         http(504),
         http(401),
         http(403),
-        busy(500, 120),
     ];
-    let waits_ms = [800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 120_000];
+    let waits_ms = [1_000, 1_600, 3_200, 6_400, 12_800, 25_600];
+    // A watch that was open and broke off; its successors are refused.
+    rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+    rig.does(800, again.clone());
+    rig = Rig::live_at(7);
     let mut at_ms = 0;
     for (failure, wait_ms) in failures.into_iter().zip(waits_ms) {
         rig.observes(Input::WatchFailed(failure), Effect::None);
@@ -568,12 +571,16 @@ fn a_watch_that_stays_refused_leads_to_a_relist_and_progress_starts_the_count_an
         Input::WatchFailed(http(422)),
         relisting(Reason::WatchRefused),
     );
-    rig.does(8_000, stream(AtLeast(rv(8)), Reason::WatchRefused));
+    rig.does(5_600, stream(AtLeast(rv(8)), Reason::WatchRefused));
 }
 
 #[test]
 fn a_resource_that_stays_unknown_is_given_up() {
-    let mut rig = Rig::live_at(7);
+    let mut rig = Rig::new(ReflectorOptions {
+        start_from: Some(rv(7)),
+        ..STREAMED
+    });
+    rig.does(0, Action::Watch { after: rv(7) });
     for at_ms in [800, 2_400, 5_600, 12_000] {
         rig.observes(Input::WatchFailed(http(404)), Effect::None);
         rig.does(at_ms, Action::Watch { after: rv(7) });
@@ -589,7 +596,7 @@ fn several_changes_of_one_version_are_all_passed_on() {
     for _ in 0..3 {
         rig.observes(event(8), Effect::Live);
     }
-    rig.observes(event(7), Effect::Ignored);
+    rig.observes(event(7), Effect::Late);
     assert_eq!(rig.reflector.version(), Some(rv(8)));
     assert_eq!(rig.reflector.counters().ignored, 1);
 }
@@ -598,7 +605,7 @@ fn several_changes_of_one_version_are_all_passed_on() {
 fn one_that_never_gives_up_lists_a_resource_that_comes_back() {
     let mut rig = Rig::live_at(7);
     rig.reflector = rig.reflector.never_giving_up();
-    for at_ms in [800, 2_400, 5_600, 12_000] {
+    for at_ms in [800, 2_400] {
         rig.observes(Input::WatchFailed(http(404)), Effect::None);
         rig.does(at_ms, Action::Watch { after: rv(7) });
     }
@@ -606,9 +613,9 @@ fn one_that_never_gives_up_lists_a_resource_that_comes_back() {
         Input::WatchFailed(http(404)),
         relisting(Reason::WatchRefused),
     );
-    rig.does(24_800, stream(AtLeast(rv(7)), Reason::WatchRefused));
-    let mut at_ms = 24_800;
-    for wait_ms in [25_600, 30_000, 30_000, 30_000] {
+    rig.does(3_200, stream(AtLeast(rv(7)), Reason::WatchRefused));
+    let mut at_ms = 3_200;
+    for wait_ms in [3_200, 6_400, 12_800, 25_600] {
         at_ms += wait_ms;
         rig.observes(Input::WatchFailed(http(404)), Effect::Restarted);
         rig.does(
@@ -634,4 +641,222 @@ fn a_resource_that_appears_late_is_not_given_up() {
     rig.observes(Input::WatchFailed(http(404)), Effect::None);
     // Progress has reset the back-off.
     rig.does(12_800, Action::Watch { after: rv(3) });
+}
+
+/// Reports how the open watch ended, and returns what is done next, after any pause.
+fn after_watch(rig: &mut Rig, end: Input) -> Action {
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.reflector.observe(end, rig.now);
+    next(rig)
+}
+
+fn next(rig: &mut Rig) -> Action {
+    loop {
+        match rig.reflector.next_action(rig.now, 0) {
+            Action::WaitUntil(at) => rig.now = at,
+            action => return action,
+        }
+    }
+}
+
+#[test]
+fn after_three_watches_that_bring_nothing_the_state_is_compared_and_listed_if_it_differs() {
+    let ends = [
+        Input::WatchError(UpstreamStatus::of_code(500)),
+        Input::WatchError(UpstreamStatus::of_code(503)),
+        Input::WatchEnded,
+        Input::WatchFailed(Failure::Transport),
+    ];
+    for end in ends {
+        let mut rig = Rig::live_at(7);
+        for _ in 0..2 {
+            assert_eq!(
+                after_watch(&mut rig, end.clone()),
+                Action::Watch { after: rv(7) }
+            );
+        }
+        assert_eq!(after_watch(&mut rig, end.clone()), Action::Compare);
+        let found = Input::Compared(Comparison::Different);
+        rig.observes(found, relisting(Reason::WatchFailed));
+        // A streamed list is a watch, so pages are requested, without another pause.
+        assert_eq!(
+            rig.reflector.next_action(rig.now, 0),
+            list(Latest, None, Some(500), Reason::WatchFailed)
+        );
+    }
+}
+
+#[test]
+fn a_minute_without_an_accepted_watch_is_enough_for_a_comparison() {
+    for failure in [http(503), http(429), http(401), Failure::Transport] {
+        let mut rig = Rig::live_at(7);
+        let begin = rig.now;
+        let failed = Input::WatchFailed(failure);
+        loop {
+            rig.reflector.observe(failed.clone(), rig.now);
+            if next(&mut rig) == Action::Compare {
+                break;
+            }
+        }
+        assert!((50..=60).contains(&(rig.now - begin).as_secs()));
+    }
+}
+
+#[test]
+fn while_watches_bring_nothing_the_state_is_compared_every_minute() {
+    let mut rig = Rig::live_at(7);
+    let begin = rig.now;
+    let mut compared_at = Vec::new();
+    while rig.now < begin + Duration::from_secs(600) {
+        match next(&mut rig) {
+            Action::Compare => {
+                compared_at.push(rig.now - begin);
+                rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+            }
+            action => {
+                assert_eq!(action, Action::Watch { after: rv(7) });
+                rig.observes(Input::WatchOpened, Effect::None);
+                rig.observes(Input::WatchEnded, Effect::None);
+            }
+        }
+    }
+    assert!((10..40).contains(&compared_at.len()), "{compared_at:?}");
+    let apart = compared_at.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(apart.max().unwrap() <= Duration::from_secs(60));
+    for reason in Reason::ALL {
+        rig.relisted(reason, 0);
+    }
+}
+
+#[test]
+fn lists_between_which_no_watch_brings_anything_are_further_and_further_apart() {
+    let mut rig = Rig::live_at(7);
+    let begin = rig.now;
+    let mut lists = 0;
+    while rig.now < begin + Duration::from_secs(600) {
+        match next(&mut rig) {
+            Action::Watch { .. } => {
+                rig.reflector
+                    .observe(Input::WatchFailed(http(410)), rig.now);
+            }
+            Action::WatchList { .. } => {
+                lists += 1;
+                rig.observes(Input::WatchOpened, Effect::None);
+                rig.observes(marker(7 + lists), done(7 + lists));
+                rig.observes(Input::WatchEnded, Effect::None);
+            }
+            action => unreachable!("{action:?}"),
+        }
+    }
+    assert!((25..45).contains(&lists), "{lists} lists");
+}
+
+#[test]
+fn a_list_that_cannot_be_had_gives_way_to_the_next_watch() {
+    let mut rig = Rig::live_at(7);
+    for _ in 0..3 {
+        after_watch(&mut rig, Input::WatchEnded);
+    }
+    rig.observes(
+        Input::Compared(Comparison::Unknown),
+        relisting(Reason::WatchFailed),
+    );
+    assert_eq!(rig.reflector.version(), Some(rv(7)));
+    next(&mut rig);
+    rig.observes(Input::ListFailed(http(503)), Effect::Restarted);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(8), Effect::Live);
+}
+
+#[test]
+fn an_open_watch_that_lacks_what_upstream_has_twice_is_ended() {
+    let mut rig = Rig::live_at(7);
+    let different = || Input::Compared(Comparison::Different);
+    rig.observes(different(), Effect::None);
+    rig.observes(Input::Compared(Comparison::Unknown), Effect::None);
+    // An event that was on its way.
+    rig.observes(event(8), Effect::Live);
+    rig.observes(different(), Effect::None);
+    rig.observes(different(), Effect::EndWatch);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(8) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(different(), Effect::None);
+    rig.observes(different(), Effect::EndWatch);
+    assert_eq!(next(&mut rig), Action::Compare);
+}
+
+#[test]
+fn a_quiet_watch_that_was_compared_is_as_good_as_one_with_events() {
+    let mut rig = Rig::live_at(7);
+    for _ in 0..10 {
+        rig.observes(Input::WatchOpened, Effect::None);
+        rig.advance(50_000);
+        rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+        rig.observes(Input::WatchEnded, Effect::None);
+        assert_eq!(
+            rig.reflector.next_action(rig.now, 0),
+            Action::Watch { after: rv(7) }
+        );
+    }
+}
+
+#[test]
+fn a_watch_that_lives_for_longer_than_the_pause_before_it_is_followed_by_a_short_one() {
+    let mut rig = Rig::live_at(7);
+    rig.reflector = rig.reflector.with_backoff(Backoff::brisk());
+    for _ in 0..20 {
+        rig.observes(Input::WatchOpened, Effect::None);
+        rig.advance(3_000);
+        rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+        rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+        let before = rig.now;
+        next(&mut rig);
+        assert!(rig.now - before <= Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn an_event_out_of_order_leads_to_a_list_and_the_second_one_to_giving_up() {
+    let mut rig = Rig::live_at(7);
+    rig.reflector = rig.reflector.giving_up();
+    rig.observes(event(6), Effect::Late);
+    let unordered = || Input::WatchFailed(Failure::Unordered);
+    rig.observes(unordered(), relisting(Reason::Unordered));
+    assert_eq!(next(&mut rig), stream(Latest, Reason::Unordered));
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(marker(9), done(9));
+    rig.observes(event(8), Effect::Late);
+    rig.observes(unordered(), relisting(Reason::Unordered));
+    assert_eq!(
+        next(&mut rig),
+        Action::Stop(StopReason::GivenUp(GiveUp::Unordered))
+    );
+}
+
+#[test]
+fn a_version_that_is_absurdly_far_ahead_does_not_follow() {
+    let rig = Rig::live_at(7);
+    assert!(rig.reflector.may_follow(rv(7 + VERSION_AHEAD_MAX)));
+    assert!(!rig.reflector.may_follow(rv(8 + VERSION_AHEAD_MAX)));
+    assert!(rig.reflector.may_follow(rv(1)), "lists may go back");
+    assert!(Rig::new(STREAMED).reflector.may_follow(rv(u64::MAX)));
+}
+
+#[test]
+fn a_stream_that_sends_a_bookmark_before_its_end_is_given_up_for_good() {
+    let mut rig = Rig::new(STREAMED);
+    rig.does(0, stream(Latest, Reason::Start));
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(4), Effect::InitialItem);
+    rig.observes(bookmark(9), Effect::EndWatch);
+    rig.observes(Input::WatchFailed(Failure::Protocol), Effect::Restarted);
+    rig.does(800, list(Latest, None, Some(500), Reason::StreamRefused));
+    rig.observes(page(9, ""), done(9));
+    rig.does(800, Action::Watch { after: rv(9) });
+    rig.observes(Input::WatchFailed(http(410)), relisting(Reason::Expired));
+    assert_eq!(
+        next(&mut rig),
+        list(Latest, None, Some(500), Reason::Expired)
+    );
 }

@@ -106,8 +106,10 @@ impl Scene {
             cache_len: cache_len.clone(),
             connections,
             contradicted: Arc::default(),
+            lag: Arc::default(),
             unproven: None,
-            listed: None,
+            is_listed: false,
+            is_watched: true,
             cuts: CutFollower::default(),
         };
         let scene = Self {

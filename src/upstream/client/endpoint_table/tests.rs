@@ -604,3 +604,26 @@ fn checks_are_rare() {
     let checks = clocked.pass(minutes(10), gone);
     assert!((400..=700).contains(&checks), "{checks}");
 }
+
+#[test]
+fn a_watch_that_lags_moves_requests_once_and_the_endpoint_is_returned_to_later() {
+    let mut clocked = Clocked::ready();
+    assert_eq!(clocked.next(), Some(1));
+    for _ in 0..3 {
+        clocked.table.lagging(clocked.now, 0);
+    }
+    assert_eq!(clocked.next(), Some(0));
+    clocked.pass(Duration::from_secs(60), |_| ProbeOutcome::Ready);
+    assert_eq!(clocked.next(), Some(0));
+    clocked.pass(2 * RETURN_AFTER, |_| ProbeOutcome::Ready);
+    assert_eq!(clocked.next(), Some(1));
+}
+
+#[test]
+fn a_watch_that_lags_moves_nothing_where_no_other_endpoint_is_ready() {
+    let mut clocked = Clocked::new();
+    clocked.observe(1, identified(UID));
+    clocked.table.start(clocked.now, 0);
+    clocked.table.lagging(clocked.now, 0);
+    assert_eq!(clocked.next(), Some(1));
+}

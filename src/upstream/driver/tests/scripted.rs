@@ -17,6 +17,12 @@ use crate::upstream::driver::{Fetch, FetchError, RequestPurpose};
 #[derive(Debug)]
 pub(crate) struct Piped(mpsc::Receiver<Result<Bytes, String>>);
 
+impl Piped {
+    pub(crate) const fn of(feed: mpsc::Receiver<Result<Bytes, String>>) -> Self {
+        Self(feed)
+    }
+}
+
 impl Body for Piped {
     type Data = Bytes;
     type Error = String;
