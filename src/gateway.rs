@@ -224,11 +224,7 @@ impl Gateway {
             discovery,
         );
         let registry = Arc::new(registry.with_operators(limits));
-        if is_answering {
-            // If this times out, the gates are read together with discovery later.
-            let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
-        }
-        registry.learn_api_services(START_WAIT).await;
+        learn_at_start(&registry, is_answering).await;
         let service = Service::new(Arc::clone(&registry))
             .bounded(admission)
             .rebalanced(requests_per_goaway);
@@ -489,6 +485,15 @@ fn checkpoints(settings: StateSettings) -> Result<Checkpoints, DirectoryError> {
         settings.interval,
         settings.excluded,
     ))
+}
+
+/// Reads what decides which resources are cached and how, as far as upstream answers in time.
+async fn learn_at_start(registry: &Registry, is_answering: bool) {
+    if is_answering {
+        // If this times out, the gates are read together with discovery later.
+        let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
+    }
+    registry.learn_api_services(START_WAIT).await;
 }
 
 /// Reads discovery, with a timeout. The error is one line for `/readyz`.

@@ -111,7 +111,10 @@ impl CatchUp {
 
 /// The oldest version after which every deletion is known. As long as none was evicted, that is the version of the first list, or of the
 /// base of a restored history.
-fn deletions_known_since(snapshot: &Snapshot, tombstones: &Ring<Tombstone>) -> ResourceVersion {
+pub(super) fn deletions_known_since(
+    snapshot: &Snapshot,
+    tombstones: &Ring<Tombstone>,
+) -> ResourceVersion {
     let oldest = tombstones.oldest();
     if oldest == 0 {
         return snapshot.listed_at;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::arrival::{Arrival, WriteAge};
-use super::catch_up::{Tombstone, tombstone_retention};
+use super::catch_up::{Tombstone, deletions_known_since, tombstone_retention};
 use super::event::Event;
 use super::objects::ObjectMap;
 use super::ring::{Retention, RingWriter};
@@ -275,7 +275,7 @@ impl CacheWriter {
             return Err(went_back);
         }
         // The state at the proven version is known, but not what happened before and after it: two gaps.
-        let floor = floor(&self.state, self.ring.ring());
+        let floor = self.gap_floor();
         let (from, to) = (held, current);
         self.state.remember_gap(Gap { from, to }, floor);
         self.state.remember_gap(gap, floor);
@@ -286,6 +286,15 @@ impl CacheWriter {
             now,
         });
         Ok(())
+    }
+
+    /// Versions at or below this are too old without their gaps: neither the history nor the deletions reach them.
+    fn gap_floor(&self) -> ResourceVersion {
+        let floor = floor(&self.state, self.ring.ring());
+        match &self.tombstones {
+            Some(tombstones) => floor.min(deletions_known_since(&self.state, tombstones.ring())),
+            None => floor,
+        }
     }
 
     /// Whether changes of a list are left to be published.

@@ -109,12 +109,9 @@ pub async fn run<S: HttpService>(
                     Ok(permit) => (Some(permit), AcceptDecision::Served),
                     Err(shortage) => (None, AcceptDecision::Refused(shortage)),
                 };
-                let refusal_permit = match decision {
-                    AcceptDecision::Served => None,
-                    AcceptDecision::Refused(_) => match refusals.acquire(address.ip().into()) {
-                        Ok(refusal_permit) => Some(refusal_permit),
-                        Err(_) => continue,
-                    },
+                let refuse = || refusals.acquire(address.ip().into());
+                let Ok(refusal_permit) = permit.is_none().then(refuse).transpose() else {
+                    continue;
                 };
                 let connection = ClientConnection {
                     peer: address.ip(),

@@ -168,7 +168,7 @@ impl UpstreamFamilies {
             age: AgeFamilies::register(registry)?,
             last_received: add.real_gauges(
                 "upstream_last_received_timestamp_seconds",
-                "When upstream last sent anything for the resource, bookmarks included, in seconds since 1970.",
+                "When upstream last sent anything for the resource, bookmarks included, or was found to have nothing new, in seconds since 1970.",
                 labels,
             )?,
             table_watches: add.gauges(

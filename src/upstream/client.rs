@@ -9,7 +9,9 @@
 mod body;
 mod connection;
 mod credentials;
+mod endpoint_mask;
 mod endpoint_probe;
+mod endpoint_state;
 mod endpoint_table;
 mod endpoints;
 mod exec;

@@ -17,6 +17,7 @@ mod probe;
 mod read_spec;
 mod recorder;
 mod request;
+mod response;
 mod sample;
 mod scan;
 mod stream;

@@ -24,14 +24,15 @@ use crate::resource::ResourceVersion;
 use super::backoff::Backoff;
 
 mod decision;
+mod fruitless;
 mod give_up;
 mod initial;
 mod live;
 mod report;
 
 pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
+use fruitless::FruitlessWatches;
 pub use give_up::{Failures, GiveUp};
-use live::FruitlessWatches;
 pub use report::{Comparison, Failure, Input};
 
 /// A watch that ends sooner and delivered nothing is followed by a pause (client-go's "very short watch").
@@ -44,6 +45,8 @@ const NOT_FOUND_MAX: u32 = 5;
 const CUT_STREAMS_MAX: u32 = 2;
 /// After this many attempts at a streamed list, none of which was even accepted, pages are requested: only watches may be in trouble.
 const REFUSED_STREAMS_MAX: u32 = 5;
+/// A `Retry-After` of a watch defers a comparison that is due no longer than the API server ever asks for.
+const COMPARISON_FLOOR_MAX: Duration = Duration::from_secs(30);
 /// The longest step between two lists, or comparisons, if the watches in between bring nothing. With full jitter, a wait is at most twice as
 /// long.
 const LIST_STEP_MAX: Duration = Duration::from_secs(20);
@@ -271,7 +274,8 @@ impl ReflectorMachine {
                 // No later than a failure of the next watch would be enough for a comparison.
                 let due_at = self.fruitless.due_at().filter(|_| self.is_live());
                 let due_in = due_at.map(|at| at.saturating_duration_since(now));
-                let wait = wait.min(due_in.map_or(wait, |due_in| due_in.max(floor)));
+                let wait = wait
+                    .min(due_in.map_or(wait, |due_in| due_in.max(floor.min(COMPARISON_FLOOR_MAX))));
                 self.pause = Pause::Until(now + wait);
             }
             Pause::BeforeList { floor } => {

@@ -339,8 +339,8 @@ async fn changes_that_share_a_version_reach_clients_that_have_that_version() {
         scene.world.apply(vec![change]);
     }
     let expected = [
-        format!("DELETED a/x {version}"),
-        format!("DELETED a/y {version}"),
+        format!("DELETED a/x {version} -"),
+        format!("DELETED a/y {version} -"),
     ];
     assert_eq!(open.drain(), expected);
     // One that left between the two, or before them, has the same version.

@@ -205,6 +205,7 @@ fn checked(flags: &[&str]) -> (bool, String) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of settings")]
 fn what_settings_name_must_be_usable() {
     let folder = folder("configuration-check");
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();

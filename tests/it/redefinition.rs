@@ -145,7 +145,7 @@ impl Stage {
             self.apiserver.order(order).unwrap();
         } else {
             // A request for an unknown resource has discovery read again.
-            self.get("/apis/example.com/v1/unknown").await;
+            drop(self.get("/apis/example.com/v1/unknown").await);
         }
         read_to_end(watch).await
     }

@@ -96,8 +96,8 @@ mod tests {
             queue.write(generation, move || *file.lock() = Some(content))
         };
         let first = queue.generation();
-        let (begun, has_begun) = mpsc::channel();
-        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        let (go_on, may_go_on) = mpsc::sync_channel::<()>(1);
         let slow = {
             let file = Arc::clone(&file);
             queue.write(first, move || {

@@ -136,7 +136,7 @@ async fn a_watch_either_keeps_an_idle_cache_or_is_forwarded() {
     let joined = join().unwrap();
     assert_eq!(registry.retire_unwanted(), []);
     drop(joined);
-    assert_eq!(registry.retire_unwanted(), [key.clone()]);
+    assert_eq!(registry.retire_unwanted(), std::slice::from_ref(&key));
     assert!(join().is_err(), "it would be ended at once");
 }
 

@@ -185,12 +185,20 @@ impl CacheKeeper {
 
     /// Fills one cache and keeps it up to date until that fails.
     async fn attempt(&self) -> FillOutcome {
+        match self.fill().await {
+            Ok(end) => outcome_of(end),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Fills one cache and keeps it up to date until its driver ends.
+    ///
+    /// # Errors
+    /// What ended the attempt instead.
+    async fn fill(&self) -> Result<DriverEnd, FillOutcome> {
         let parts = &self.parts;
         let gvr = &parts.resource.gvr;
-        let kind = match learn_kind(parts).await {
-            Ok(kind) => kind,
-            Err(outcome) => return outcome,
-        };
+        let kind = learn_kind(parts).await?;
         let hub = Arc::new(Hub::new(&kind));
         let writer = self.writer(kind, &hub);
         parts.older_states.add(writer.cache().tracker());
@@ -220,15 +228,8 @@ impl CacheKeeper {
             is_watched: false,
             cuts: CutFollower::new(parts.cuts.clone()),
         };
-        let restored = async {
-            let cluster = self.cluster().await?;
-            let version = self.restore(&mut sink, cluster.as_deref()).await?;
-            Ok((cluster, version))
-        };
-        let (cluster, start_from) = match restored.await {
-            Ok(restored) => restored,
-            Err(outcome) => return outcome,
-        };
+        let cluster = self.cluster().await?;
+        let start_from = self.restore(&mut sink, cluster.as_deref()).await?;
         let _follower = self.prior.checkpoint().map(|checkpoint| {
             checkpoint.follow(served.clone(), cluster, self.cells.ending.subscribe())
         });
@@ -248,20 +249,11 @@ impl CacheKeeper {
             recorder,
         );
         // Cancelling the driver drops the cache; cancelling a check loses nothing.
-        let end = tokio::select! {
-            end = driver.run() => end,
-            reason = self.contradicted(&served, connected, &lag) => {
-                return FillOutcome::Contradiction(reason);
-            }
-            () = self.redefined(&served) => return FillOutcome::Redefined,
-            () = contradicted.notified() => {
-                return FillOutcome::Contradiction(Contradiction::Older);
-            }
-        };
-        match end {
-            DriverEnd::Gone => FillOutcome::Gone,
-            DriverEnd::WentBack => FillOutcome::WentBack,
-            DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
+        tokio::select! {
+            end = driver.run() => Ok(end),
+            reason = self.contradicted(&served, connected, &lag) => Err(FillOutcome::Contradiction(reason)),
+            () = self.redefined(&served) => Err(FillOutcome::Redefined),
+            () = contradicted.notified() => Err(FillOutcome::Contradiction(Contradiction::Older)),
         }
     }
 
@@ -481,6 +473,14 @@ const fn may_be_at_fault(outcome: &FillOutcome) -> bool {
         | FillOutcome::WentBack
         | FillOutcome::Contradiction(_)
         | FillOutcome::ForeignState(..) => false,
+    }
+}
+
+const fn outcome_of(end: DriverEnd) -> FillOutcome {
+    match end {
+        DriverEnd::Gone => FillOutcome::Gone,
+        DriverEnd::WentBack => FillOutcome::WentBack,
+        DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -280,6 +280,10 @@ async fn a_state_that_ends_the_attempt_is_not_used_for_the_next() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+fn silence() -> futures::stream::Pending<Result<Frame<Bytes>, std::convert::Infallible>> {
+    futures::stream::pending()
+}
+
 /// A server with one object, whose short pages fail this often before they are answered; returns how many were asked for.
 async fn unreadable_server(failures: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -291,9 +295,10 @@ async fn unreadable_server(failures: usize) -> (SocketAddr, Arc<AtomicUsize>) {
             let count = Arc::clone(&count);
             let answer = service_fn(move |request: Request<Incoming>| {
                 let query = request.uri().query().unwrap_or_default();
+                let is_watch = query.contains("watch=");
                 let code = if request.uri().path().contains("kube-system") {
                     404
-                } else if query.contains("watch=") {
+                } else if query.contains("sendInitialEvents=") {
                     400
                 } else if query.contains("limit=20")
                     && count.fetch_add(1, Ordering::Relaxed) < failures
@@ -311,7 +316,12 @@ async fn unreadable_server(failures: usize) -> (SocketAddr, Arc<AtomicUsize>) {
                 let answer = Response::builder()
                     .status(code)
                     .header(CONTENT_TYPE, "application/json");
-                std::future::ready(answer.body(Full::<Bytes>::from(body)))
+                // A cache is served once its watch is open.
+                let body = match is_watch && code == 200 {
+                    true => Either::Left(StreamBody::new(silence())),
+                    false => Either::Right(Full::<Bytes>::from(body)),
+                };
+                std::future::ready(answer.body(body))
             });
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
             tokio::spawn(connection);

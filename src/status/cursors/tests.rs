@@ -77,7 +77,7 @@ fn watches_are_counted_where_they_are() {
 
 #[test]
 fn nobody_is_in_danger_before_the_history_drops_events() {
-    let roomy = HistoryLimits { fill: 0.1, ..FULL };
+    let roomy = HistoryLimits { fill: 0.1 };
     let mut cursors = CursorSummary::default();
     cursors.add_behind(roomy, lag(0.0, 60.0));
     assert_eq!((cursors.slow, cursors.endangered), (1, 0));

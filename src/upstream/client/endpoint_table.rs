@@ -6,6 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+pub use super::endpoint_mask::ENDPOINTS_MAX;
+pub(super) use super::endpoint_mask::EndpointMask;
+pub use super::endpoint_state::{EndpointFailure, EndpointState};
 use crate::upstream::backoff::Backoff;
 
 /// Time between two checks of a ready endpoint; a random part of [`PROBE_JITTER`] is added.
@@ -25,38 +28,6 @@ const LAGGING_APART: Duration = Duration::from_secs(30);
 
 /// A ready API server's watch caches are not further behind than this. In practice it is seconds.
 const LAG_MAX: Duration = Duration::from_secs(600);
-
-/// The state of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointState {
-    /// Not checked yet: it gets no requests.
-    Unchecked,
-    /// It answers, is ready, and belongs to the cluster.
-    Ready,
-    /// It answers that it is not ready.
-    Unready,
-    /// It does not answer.
-    Unreachable,
-    /// It belongs to another cluster, or cannot be shown to belong to this one.
-    Foreign,
-}
-
-/// Why an endpoint failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointFailure {
-    /// No connection.
-    Connect,
-    /// Its certificate is not trusted.
-    Certificate,
-    /// The connection broke.
-    Broken,
-    /// It did not answer in time.
-    Timeout,
-    /// It answered with an error.
-    Status,
-    /// It belongs to another cluster.
-    Foreign,
-}
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,31 +53,6 @@ pub(super) enum ProbeOutcome {
     },
     /// This process could not check it, such as for lack of open files.
     Undecided,
-}
-
-/// A set of endpoints, by index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct EndpointMask(u16);
-
-/// Maximum number of endpoints.
-pub const ENDPOINTS_MAX: usize = u16::BITS as usize;
-
-impl EndpointMask {
-    pub(super) const fn contains(self, index: usize) -> bool {
-        self.0 & (1 << index) != 0
-    }
-
-    pub(super) const fn insert(&mut self, index: usize) {
-        self.0 |= 1 << index;
-    }
-
-    pub(super) const fn remove(&mut self, index: usize) {
-        self.0 &= !(1 << index);
-    }
-
-    const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 /// What requests need to know of the table.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::fetch::{Fetch, RequestPurpose};
-use super::lists::fetch_body;
 use super::request::{self, Collection};
+use super::response::fetch_body;
 use super::scan::{BLOCKING_LEN_MIN, run_blocking};
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{Encoding, FieldTable, ObjectKey, ResourceVersion};

@@ -4,8 +4,8 @@
 use http::header::WARNING;
 
 use super::fetch::{Fetch, RequestPurpose};
-use super::lists::{fetch_body, fetch_whole};
 use super::request::{self, Collection};
+use super::response::{fetch_body, fetch_whole};
 use crate::decode::{scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::{Failure, ListVersion};

@@ -1,8 +1,8 @@
 //! Reads a few objects from upstream, to be compared with those of a cache.
 
 use super::fetch::{Fetch, RequestPurpose};
-use super::lists::fetch_body;
 use super::request::{self, Collection};
+use super::response::fetch_body;
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{ByteSpan, Encoding, FieldTable, ObjectKey, ResourceVersion};
 use crate::upstream::reflector::{Failure, ListVersion};

@@ -18,8 +18,8 @@ use super::clock::now;
 use super::comparison::{UpstreamState, UpstreamStateFuture, upstream_state};
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::Fetch;
-use super::lists::read_status;
 use super::recorder::{StreamEnd, WatchConnection};
+use super::response::read_status;
 use super::{Driver, SPAN_TARGET, StopResult, request};
 use crate::decode::{Frames, UpstreamStatus, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{CATCH_UP_HEADER, EventKind, Object};
@@ -60,6 +60,17 @@ struct StreamTimes {
     last_chunk_at: Instant,
     /// The state is not compared before this time.
     compare_at: Instant,
+}
+
+impl StreamTimes {
+    const fn at(opened_at: Instant) -> Self {
+        Self {
+            opened_at,
+            begun_at: opened_at,
+            last_chunk_at: opened_at,
+            compare_at: opened_at,
+        }
+    }
 }
 
 /// Whether reading continues.
@@ -129,12 +140,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Reads until the stream is over, and returns how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
         let mut frames = Frames::new(self.spec.encoding, self.spec.frame_len_max);
-        let mut times = StreamTimes {
-            opened_at: now(),
-            begun_at: now(),
-            last_chunk_at: now(),
-            compare_at: now(),
-        };
+        let mut times = StreamTimes::at(now());
         self.changed_at = None;
         let mut pending = None;
         let mut comparison: Option<UpstreamStateFuture> = None;
@@ -142,11 +148,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             let read = match pending.take() {
                 Some(pending) => pending,
                 None => {
-                    let tick = self.sink.quiet_time().map_or(TICK, |time| time.min(TICK));
-                    let due = self
-                        .time_to_comparison(&times)
-                        .filter(|_| comparison.is_none());
-                    let tick = due.map_or(tick, |time| time.min(tick));
+                    let tick = self.tick(&times, comparison.is_some());
                     // Both are safe to cancel: a comparison is kept, and `next` loses no bytes.
                     tokio::select! {
                         biased;
@@ -171,52 +173,27 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                         self.sink.ready().await;
                         return Ok(end);
                     }
-                    if let Some(cause) = self.stalled(&times) {
-                        return Ok(self.endless(cause));
-                    }
-                    if let Some(end) = self.lagging() {
+                    if let Some(end) = self.overdue(&times) {
                         return Ok(end);
                     }
-                    let before = now();
-                    self.sink.ready().await;
-                    times.last_chunk_at = now();
-                    times.begun_at += now() - before;
-                    self.changed_at = self.changed_at.map(|at| at + (now() - before));
+                    self.wait_for_sink(&mut times).await;
                 }
-                StreamRead::Tick if let Some(cause) = self.stalled(&times) => {
-                    return Ok(self.endless(cause));
-                }
+                StreamRead::Tick if let Some(end) = self.overdue(&times) => return Ok(end),
                 StreamRead::Tick if now() < times.opened_at + request::WATCH_DURATION_MAX => {
                     if self.reflector.is_live() {
                         self.sink.watch_quiet();
                     }
                     self.sink.tick();
-                    if let Some(end) = self.lagging() {
-                        return Ok(end);
-                    }
-                    if comparison.is_none()
-                        && self.time_to_comparison(&times) == Some(Duration::ZERO)
-                    {
-                        let held = self.reflector.version();
-                        comparison = Some(upstream_state(&self.fetch, &self.spec.collection, held));
+                    if self.time_to_comparison(&times) == Some(Duration::ZERO) {
+                        comparison.get_or_insert_with(|| self.upstream_state());
                     }
                 }
                 StreamRead::Compared(upstream) => {
                     comparison = None;
-                    // A sink that cannot tell will not do so later.
-                    times.compare_at = now()
-                        + match upstream {
-                            UpstreamState::Unknown => COMPARISON_PAUSE,
-                            UpstreamState::At(_) | UpstreamState::Objects(_) => {
-                                self.spec.silence_max
-                            }
-                        };
                     if let Some(end) = self.compared(&upstream) {
                         return Ok(end);
                     }
-                    if self.reflector.is_in_doubt() {
-                        times.compare_at = now() + DOUBTFUL_SILENCE_MAX;
-                    }
+                    times.compare_at = now() + self.pause_after(&upstream);
                 }
                 StreamRead::End if !frames.is_mid_frame() => {
                     self.ended();
@@ -228,6 +205,49 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     return Ok(self.cut("the watch went silent and did not end at its timeout"));
                 }
             }
+        }
+    }
+
+    /// How the stream ends if its initial data has stalled, or the watch lags.
+    fn overdue(&mut self, times: &StreamTimes) -> Option<StreamEnd> {
+        match self.stalled(times) {
+            Some(cause) => Some(self.endless(cause)),
+            None => self.lagging(),
+        }
+    }
+
+    /// How long the next bytes are waited for.
+    fn tick(&self, times: &StreamTimes, is_comparing: bool) -> Duration {
+        let tick = self.sink.quiet_time().map_or(TICK, |time| time.min(TICK));
+        match self.time_to_comparison(times) {
+            Some(due) if !is_comparing => due.min(tick),
+            Some(_) | None => tick,
+        }
+    }
+
+    /// Waits until the sink takes more. Upstream is not blamed for this time.
+    async fn wait_for_sink(&mut self, times: &mut StreamTimes) {
+        let before = now();
+        self.sink.ready().await;
+        times.last_chunk_at = now();
+        let waited = times.last_chunk_at - before;
+        times.begun_at += waited;
+        self.changed_at = self.changed_at.map(|at| at + waited);
+    }
+
+    fn upstream_state(&self) -> UpstreamStateFuture {
+        upstream_state(&self.fetch, &self.spec.collection, self.reflector.version())
+    }
+
+    /// The time until the next comparison after one with this result.
+    fn pause_after(&self, upstream: &UpstreamState) -> Duration {
+        if self.reflector.is_in_doubt() {
+            return DOUBTFUL_SILENCE_MAX;
+        }
+        match upstream {
+            UpstreamState::Unknown => COMPARISON_PAUSE,
+            // A sink that cannot tell will not do so later.
+            UpstreamState::At(_) | UpstreamState::Objects(_) => self.spec.silence_max,
         }
     }
 

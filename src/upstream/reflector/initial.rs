@@ -31,6 +31,13 @@ impl InitialRead {
         }
     }
 
+    fn count_refused_stream(&mut self) {
+        self.refused_stream_count += 1;
+        if self.refused_stream_count >= REFUSED_STREAMS_MAX {
+            self.method = InitialMethod::Pages;
+        }
+    }
+
     pub(super) fn action(&self, page_len: u32) -> Action {
         if self.method == InitialMethod::Stream {
             return Action::WatchList {
@@ -211,15 +218,13 @@ impl ReflectorMachine {
             | Remedy::Reconnect
             | Remedy::Unreadable => {
                 if is_stream {
-                    initial.refused_stream_count += 1;
-                    if initial.refused_stream_count >= REFUSED_STREAMS_MAX {
-                        initial.method = InitialMethod::Pages;
-                    }
-                    self.pause(wait);
-                    return Effect::Restarted;
+                    initial.count_refused_stream();
                 }
                 self.pause(wait);
-                Effect::None
+                match is_stream {
+                    true => Effect::Restarted,
+                    false => Effect::None,
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::fruitless::{FRUITLESS_MAX, FruitlessWatches};
 use super::report::Remedy;
 use super::{
     Comparison, Effect, Failure, GonePolicy, InitialRead, ListVersion, Pause, ReflectorMachine,
@@ -9,86 +10,8 @@ use super::{
 };
 use crate::resource::ResourceVersion;
 
-/// After this many watches from one version that brought nothing, the state is compared with upstream's, or listed if the version may be
-/// the cause.
-const FRUITLESS_MAX: u32 = 3;
-/// If watches have brought nothing for this long, the next one that fails is enough, whatever its failure.
-const FRUITLESS_TIME_MAX: Duration = Duration::from_secs(55);
 /// An open watch lags if upstream has another state this many times in a row, and nothing arrived in between.
 const DIFFERENCES_MAX: u32 = 2;
-
-/// Watches since the last one that brought something.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FruitlessWatches {
-    count: u32,
-    /// When the first of them ended.
-    since: Option<Instant>,
-    /// How often the state was compared or listed because of them.
-    check_count: u32,
-    /// The next comparison or list is not earlier.
-    check_at: Option<Instant>,
-    is_check_due: bool,
-    /// Whether `check_at` belongs to the last comparison.
-    is_paced: bool,
-}
-
-impl FruitlessWatches {
-    pub(super) const fn none() -> Self {
-        Self {
-            count: 0,
-            since: None,
-            check_count: 0,
-            check_at: None,
-            is_check_due: false,
-            is_paced: true,
-        }
-    }
-
-    /// The state is upstream's now. That the watches have brought nothing is not forgotten.
-    pub(super) fn restart(&mut self, now: Instant) {
-        self.count = 0;
-        self.since = self.is_checked().then_some(now);
-        self.is_check_due = false;
-    }
-
-    /// The state is compared or listed, and the next time is not earlier than this.
-    pub(super) fn pace(&mut self, check_at: Instant) {
-        self.is_paced = true;
-        self.check_count = self.check_count.saturating_add(1);
-        self.check_at = Some(check_at);
-    }
-
-    /// Whether the time of the next comparison has to be set, because there was one.
-    pub(super) const fn is_to_be_paced(&self) -> bool {
-        !self.is_paced
-    }
-
-    /// Whether watches have brought nothing lately.
-    pub(super) const fn is_in_doubt(&self) -> bool {
-        self.count > 0 || self.is_checked()
-    }
-
-    pub(super) const fn is_check_due(&self) -> bool {
-        self.is_check_due
-    }
-
-    /// Whether the state was compared or listed because of watches that brought nothing, and none has brought anything since.
-    pub(super) const fn is_checked(&self) -> bool {
-        self.check_count > 0
-    }
-
-    /// When a watch that fails is enough for a comparison; `None` while none has failed.
-    pub(super) fn due_at(&self) -> Option<Instant> {
-        let since = self.since?;
-        let is_many = self.count >= FRUITLESS_MAX;
-        let at = if is_many {
-            since
-        } else {
-            since + FRUITLESS_TIME_MAX
-        };
-        Some(self.check_at.map_or(at, |check_at| at.max(check_at)))
-    }
-}
 
 impl ReflectorMachine {
     /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but must not go back.

@@ -102,7 +102,10 @@ async fn wrong_usage_is_one_line_and_code_2() {
             "clear text",
         ),
         (&["--gateway-admin", "https://127.0.0.1:1"], "plain HTTP"),
-        (&["--compare-resource", "pods"], "plural.version"),
+        (
+            &["--compare-resource", "widgets.example.com"],
+            "plural.version",
+        ),
         (&["--client-names", "a b"], "not a host name"),
         (&["--wait", "2h"], "between"),
     ];

@@ -29,6 +29,7 @@ struct RequestParameters<'a> {
     token: Option<&'a str>,
     limit: Option<usize>,
     projection: Projection,
+    is_comparison: bool,
 }
 
 impl<'a> RequestParameters<'a> {
@@ -47,6 +48,7 @@ impl<'a> RequestParameters<'a> {
             version: value("resourceVersion"),
             token: value("continue"),
             limit: value("limit").map(|limit| limit.parse().unwrap()),
+            is_comparison: purpose == RequestPurpose::ReadVersions,
             projection: match purpose {
                 RequestPurpose::Read | RequestPurpose::Watch => Projection::Whole,
                 RequestPurpose::ReadMetadata
@@ -225,7 +227,8 @@ fn list(
         items.join(",")
     );
     let mut body = ResponseBody::whole(String::new());
-    body.list_of = Some(Arc::clone(shared));
+    // After a comparison the client makes no other request.
+    body.list_of = (!parameters.is_comparison).then(|| Arc::clone(shared));
     if model.should_inject(10, "list cut short") {
         let len = model.random.below(text.len() as u64 - 2);
         text.truncate(usize::try_from(len).unwrap());

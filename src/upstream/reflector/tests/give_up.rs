@@ -79,7 +79,10 @@ fn an_upstream_that_is_away_takes_no_state_with_it() {
                 Action::Watch { after } if after == rv(7) => Input::WatchFailed(failure.clone()),
                 Action::Compare => Input::Compared(Comparison::Unknown),
                 Action::List { .. } => Input::ListFailed(failure.clone()),
-                action => unreachable!("{action:?}"),
+                action @ (Action::WatchList { .. }
+                | Action::Watch { .. }
+                | Action::WaitUntil(_)
+                | Action::Stop(_)) => unreachable!("{action:?}"),
             };
             rig.reflector.observe(failed, rig.now);
             assert_eq!(rig.reflector.version(), Some(rv(7)));
