@@ -5,6 +5,7 @@
 //! reading, with a time limit, and its output is never shown.
 
 use std::io::{self, Read};
+#[cfg(feature = "gateway")]
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -27,6 +28,7 @@ const OUTPUT_LEN_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// It is not, neither at its path nor, without one, in the folders of `PATH`.
+#[cfg(feature = "gateway")]
 pub(super) fn find(plugin: &ExecConfig) -> Result<(), ConnectError> {
     let program = Path::new(plugin.command.as_deref().unwrap_or_default());
     #[expect(
