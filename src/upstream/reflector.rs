@@ -43,7 +43,8 @@ const NOT_FOUND_MAX: u32 = 5;
 /// After this many streamed lists broke off before their end, the objects are requested in pages, which make progress one
 /// by one.
 const CUT_STREAMS_MAX: u32 = 2;
-/// After this many attempts at a streamed list, none of which was even accepted, pages are requested: only watches may be in trouble.
+/// After this many attempts at a streamed list, none of which was even accepted, pages are requested until a watch is accepted again: only
+/// watches may be in trouble.
 const REFUSED_STREAMS_MAX: u32 = 5;
 /// A `Retry-After` of a watch defers a comparison that is due no longer than the API server ever asks for.
 const COMPARISON_FLOOR_MAX: Duration = Duration::from_secs(30);
@@ -121,6 +122,8 @@ pub struct ReflectorMachine {
     pause: Pause,
     attempt: WatchAttempt,
     fruitless: FruitlessWatches,
+    /// Attempts at streamed lists that were refused since a watch was last accepted.
+    refused_stream_count: u32,
     not_found_count: u32,
     counters: ReflectorCounters,
     gone_policy: GonePolicy,
@@ -153,7 +156,6 @@ struct InitialRead {
     /// Whether a watch from `held` may still succeed, so that nothing has to wait for a list that cannot be had.
     may_resume: bool,
     cut_stream_count: u32,
-    refused_stream_count: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +224,7 @@ impl ReflectorMachine {
             pause: Pause::No,
             attempt: WatchAttempt::default(),
             fruitless: FruitlessWatches::none(),
+            refused_stream_count: 0,
             not_found_count: 0,
             counters,
             gone_policy: GonePolicy::Stop,
@@ -323,6 +326,7 @@ impl ReflectorMachine {
             (ReflectorPhase::Stopped(_), _) => Effect::Ignored,
             (_, Input::WatchOpened) => {
                 self.attempt.opened_at = Some(now);
+                self.refused_stream_count = 0;
                 Effect::None
             }
             (

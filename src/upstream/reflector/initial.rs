@@ -27,14 +27,6 @@ impl InitialRead {
             held: None,
             may_resume: false,
             cut_stream_count: 0,
-            refused_stream_count: 0,
-        }
-    }
-
-    fn count_refused_stream(&mut self) {
-        self.refused_stream_count += 1;
-        if self.refused_stream_count >= REFUSED_STREAMS_MAX {
-            self.method = InitialMethod::Pages;
         }
     }
 
@@ -218,7 +210,10 @@ impl ReflectorMachine {
             | Remedy::Reconnect
             | Remedy::Unreadable => {
                 if is_stream {
-                    initial.count_refused_stream();
+                    self.refused_stream_count += 1;
+                    if self.refused_stream_count >= REFUSED_STREAMS_MAX {
+                        initial.avoid_streams();
+                    }
                 }
                 self.pause(wait);
                 match is_stream {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::fruitless::{FRUITLESS_MAX, FruitlessWatches};
 use super::report::Remedy;
 use super::{
-    Comparison, Effect, Failure, GonePolicy, InitialRead, ListVersion, Pause, ReflectorMachine,
-    ReflectorPhase, RelistReason, SHORT_WATCH,
+    Comparison, Effect, Failure, GonePolicy, InitialRead, ListVersion, Pause, REFUSED_STREAMS_MAX,
+    ReflectorMachine, ReflectorPhase, RelistReason, SHORT_WATCH,
 };
 use crate::resource::ResourceVersion;
 
@@ -169,9 +169,12 @@ impl ReflectorMachine {
             ),
             ..InitialRead::new(self.options, reason, list_version)
         };
-        if reason == RelistReason::WatchFailed {
-            // A streamed list is a watch, too. The comparison was paced, so the list follows at once.
+        // A streamed list is a watch, too.
+        if reason == RelistReason::WatchFailed || self.refused_stream_count >= REFUSED_STREAMS_MAX {
             initial.avoid_streams();
+        }
+        if reason == RelistReason::WatchFailed {
+            // The comparison was paced, so the list follows at once.
             self.pause = Pause::No;
         } else {
             self.pause_before_list();

@@ -7,9 +7,9 @@ from .stack import ADMIN_CONTEXT, Stack
 
 # What a client sees of a gateway, and its admin port.
 AFTERWARDS = ("gateway", "live", "admin")
-# The stack has one API server, callers of their own, and a gateway without a folder, a canary or peers.
+# The stack has one API server, callers of their own, and a gateway without a folder, a canary or peers, which may list everything.
 ABSENT = ("upstream-cluster", "client-ca", "front-proxy-ca", "rights-impersonate", "rights-canary", "state-directory", "state-space",
-          "handover-files", "handover-rights", "handover-peers", "rights-shared")
+          "handover-files", "handover-rights", "handover-peers", "rights-shared", "unfiltered-lists")
 
 
 def ask(stack, context, *flags):
@@ -63,6 +63,8 @@ def run(report):
         code, said = ask(stack, "denied", "--pre", "--auth", "review")
         fails = [name for name, one in said.items() if one["level"] == "failure"]
         report.check("without rights: rights-resources fails, with a hint", code == 1 and "rights-resources" in fails and said["rights-resources"].get("hint"), fails)
+        refused = said["unfiltered-lists"]
+        report.check("without rights: lists that the gateway may not read are seen to be refused", refused["level"] == "ok", refused)
         stack.stop_gateways()
         code, said = ask(stack, ADMIN_CONTEXT, *after(stack, "tls"))
         fails = [name for name, one in said.items() if one["level"] == "failure"]

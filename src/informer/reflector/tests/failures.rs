@@ -1,7 +1,10 @@
 //! The rows in which upstream fails, for an informer: it gets the truth in as many seconds as the gateway, and nobody warns its program.
 
 use super::*;
-use crate::upstream::driver::tests::failures::{Reader, Upstream, fail, rows, upstream};
+use crate::resource::replay_random;
+use crate::upstream::driver::tests::failures::{
+    Reader, SEED_COUNT, Upstream, fail, rows, upstream,
+};
 
 /// A reflector whose queue is popped into a store each time something is asked.
 struct Informer {
@@ -58,11 +61,14 @@ impl Reader for Informer {
 #[tokio::test(start_paused = true)]
 async fn however_upstream_fails_an_informer_has_the_truth_within_two_minutes() {
     for row in rows() {
-        let upstream = upstream();
-        let informer = Informer::new(&upstream);
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let seconds = fail(&upstream, &informer, &row).await;
-        println!("informer | {} | {seconds:?}", row.name);
-        informer.task.abort();
+        for seed in 0..SEED_COUNT {
+            replay_random(seed);
+            let upstream = upstream();
+            let informer = Informer::new(&upstream);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let seconds = fail(&upstream, &informer, &row).await;
+            println!("informer | {} | {seconds:?}", row.name);
+            informer.task.abort();
+        }
     }
 }
