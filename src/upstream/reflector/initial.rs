@@ -209,19 +209,24 @@ impl ReflectorMachine {
             | Remedy::Refused
             | Remedy::Reconnect
             | Remedy::Unreadable => {
-                if is_stream {
-                    self.refused_stream_count += 1;
-                    if self.refused_stream_count >= REFUSED_STREAMS_MAX {
-                        initial.avoid_streams();
-                    }
-                }
                 self.pause(wait);
-                match is_stream {
-                    true => Effect::Restarted,
-                    false => Effect::None,
+                if is_stream {
+                    return self.stream_refused();
                 }
+                Effect::None
             }
         }
+    }
+
+    /// A streamed list was not accepted.
+    fn stream_refused(&mut self) -> Effect {
+        self.refused_stream_count += 1;
+        if let ReflectorPhase::Initial(initial) = &mut self.phase
+            && self.refused_stream_count >= REFUSED_STREAMS_MAX
+        {
+            initial.avoid_streams();
+        }
+        Effect::Restarted
     }
 
     fn restart(&mut self, reason: RelistReason, wait_seconds: u32) -> Effect {
