@@ -101,8 +101,8 @@ struct WitnessWrite {
 struct WitnessLog {
     done: Vec<OperationRecord>,
     versions: Vec<WitnessWrite>,
-    /// No new operation is started.
-    is_over: bool,
+    /// Operations that are due later are not started, nanoseconds since the epoch.
+    end_ns: Option<u64>,
     /// For each timed operation, when the current or the next one is due.
     due_ns: [u64; Operation::TIMED.len()],
 }
@@ -230,14 +230,17 @@ impl Witness {
         self.notes.lock().done.clone()
     }
 
-    /// Stops the operations and waits until the last event has arrived, or until none has arrived for [`BOUND`].
+    /// Completes the operations that are due, and waits until the last event has arrived, or until none has arrived for [`BOUND`].
     pub async fn finish(mut self) -> WitnessReport {
         let end_ns = now_ns();
-        self.notes.lock().is_over = true;
+        self.notes.lock().end_ns = Some(end_ns);
+        // What was due a moment ago is not late yet, and a write without a response may have an event that is not missed.
+        let done = async {
+            while self.others.join_next().await.is_some() {}
+            while self.writing.join_next().await.is_some() {}
+        };
+        let _ = tokio::time::timeout(BOUND, done).await;
         self.others.shutdown().await;
-        // A write without a response may have an event that is not missed.
-        let written = async { while self.writing.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(BOUND, written).await;
         self.writing.shutdown().await;
         // This runtime reads the events too, so nothing can be pending here for long.
         let came = || {
@@ -280,7 +283,12 @@ async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
     loop {
         scene.notes.lock().due_ns[number] = due_ns;
         tokio::time::sleep_until(due).await;
-        if scene.notes.lock().is_over {
+        if scene
+            .notes
+            .lock()
+            .end_ns
+            .is_some_and(|end_ns| end_ns <= due_ns)
+        {
             return;
         }
         let doing = once(&scene, (operation, due, due_ns), &mut client);
