@@ -9,34 +9,7 @@ use serde::Deserialize;
 
 use crate::config::CacheLists;
 use crate::resource::Gvr;
-
-/// The groups that are part of every kube-apiserver, in any of its versions. Other groups below `k8s.io` are custom resources or aggregated.
-const BUILT_IN_GROUPS: [&str; 24] = [
-    "",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "extensions",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
+use crate::resource::groups::is_built_in;
 
 /// The resource that says who serves each group and version.
 #[must_use]
@@ -113,21 +86,15 @@ pub fn may_cache(
         return Ok(());
     }
     match known {
-        ApiServiceKnowledge::Unread | ApiServiceKnowledge::Unreadable(_) => {
-            is_built_in(gvr).then_some(()).ok_or(ForwardReason::Unknown)
-        }
+        ApiServiceKnowledge::Unread | ApiServiceKnowledge::Unreadable(_) => is_built_in(&gvr.group)
+            .then_some(())
+            .ok_or(ForwardReason::Unknown),
         ApiServiceKnowledge::Known(services) => match services.origin(gvr) {
             GroupOrigin::Local => Ok(()),
             GroupOrigin::Service(service) => Err(ForwardReason::Service(service)),
             GroupOrigin::Unlisted => Err(ForwardReason::Unlisted),
         },
     }
-}
-
-/// Whether the group is part of every kube-apiserver.
-#[must_use]
-pub fn is_built_in(gvr: &Gvr) -> bool {
-    BUILT_IN_GROUPS.contains(&&*gvr.group)
 }
 
 impl ApiServices {
@@ -151,7 +118,7 @@ impl ApiServices {
     pub fn origin(&self, gvr: &Gvr) -> GroupOrigin {
         match self.position(&gvr.group, &gvr.version) {
             Ok(at) => self.0[at].origin.clone(),
-            Err(_) if is_built_in(gvr) => GroupOrigin::Local,
+            Err(_) if is_built_in(&gvr.group) => GroupOrigin::Local,
             Err(_) => GroupOrigin::Unlisted,
         }
     }

@@ -9,6 +9,8 @@ mod encoding;
 mod event_kind;
 mod fields;
 mod gates;
+#[cfg(feature = "gateway")]
+pub mod groups;
 mod key;
 mod key_ref;
 mod kind;

@@ -1,6 +1,7 @@
 //! The syntax of resources and kinds in settings.
 
 use crate::resource::Gvr;
+use crate::resource::groups::stable_version;
 use crate::resource::names::{is_dns_label, is_dns_subdomain};
 
 /// A resource or kind does not have the required syntax.
@@ -17,38 +18,11 @@ pub enum InvalidKind {
     ExtraKind,
 }
 
-/// Groups of Kubernetes itself whose stable version is `v1`, and the other ones with theirs.
-const BUILT_IN: [&str; 17] = [
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-];
-const BUILT_IN_OTHERS: [(&str, &str); 1] = [("autoscaling", "v2")];
-
 /// Like [`gvr`], but resources of Kubernetes itself need no version: `pods`, `deployments.apps`.
 pub(super) fn named_resource(text: &str) -> Result<Gvr, InvalidKind> {
     gvr(text).or_else(|invalid| {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
-        let other = BUILT_IN_OTHERS.iter().find(|(other, _)| *other == group);
-        let version = match other {
-            Some((_, version)) => version,
-            None if group.is_empty() || BUILT_IN.contains(&group) => "v1",
-            None => return Err(invalid),
-        };
+        let version = stable_version(group).ok_or(invalid)?;
         if !is_dns_label(resource) || text.ends_with('.') {
             return Err(invalid);
         }

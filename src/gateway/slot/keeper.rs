@@ -17,7 +17,6 @@ use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
 use crate::admission::in_use;
 use crate::cache::{CacheWriter, Observer, Retention};
-use crate::cache_rule::is_built_in;
 use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{CheckTriggers, contradiction};
 use crate::gateway::drift::{DriftPace, drift};
@@ -27,6 +26,7 @@ use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
+use crate::resource::groups::is_built_in;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
@@ -306,7 +306,7 @@ impl CacheKeeper {
         let mut rediscovered = parts.rediscovered.clone();
         loop {
             rediscovered.mark_unchanged();
-            if is_built_in(&kind.gvr) || rediscovered.changed().await.is_err() {
+            if is_built_in(&kind.gvr.group) || rediscovered.changed().await.is_err() {
                 std::future::pending().await
             }
             // If upstream does not answer, the next discovery asks again.
