@@ -6,11 +6,14 @@ pub mod nonsense;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
 use super::review_kinds::Review;
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
+use crate::resource::Encoding;
 pub use nonsense::Nonsense;
 
 /// Stands for all kinds of reviews in an order's `resource`.
@@ -60,9 +63,18 @@ pub enum Fault {
         /// Length of the line in bytes.
         len: usize,
     },
+    /// A watch is accepted, and ends without a frame.
+    EmptyWatch,
+    /// A watch is accepted, and ends with an ERROR event, which is its only frame.
+    ErrorEvent {
+        /// Status code, as for a refusal.
+        code: u16,
+        /// Whether the event has the code, and not only its reason.
+        is_coded: bool,
+    },
     /// A request is answered with an error.
     Refuse {
-        /// Status code: 401, 403, 410, 429, 500 or 503.
+        /// Status code: 400, 401, 403, 404, 405, 406, 410, 422, 429, 500, 502, 503 or 504.
         code: u16,
         /// `Retry-After` of 429 and 503; 1 if absent.
         #[serde(default = "one")]
@@ -87,6 +99,11 @@ pub enum Fault {
     Clear,
 }
 
+/// The status codes that may be ordered.
+const CODES: [u16; 13] = [
+    400, 401, 403, 404, 405, 406, 410, 422, 429, 500, 502, 503, 504,
+];
+
 const fn one() -> u32 {
     1
 }
@@ -106,7 +123,7 @@ pub enum FaultEffect {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// A status code that is not supported.
-    #[error("code {0} is not one of 401, 403, 410, 429, 500, 503")]
+    #[error("code {0} is not one of {CODES:?}")]
     Code(u16),
     /// A delay or a frame length exceeds its maximum.
     #[error("{what} is more than {max}")]
@@ -134,8 +151,36 @@ pub struct RequestFate {
     pub break_off: bool,
     /// Answer with this invalid response; reviews only.
     pub nonsense: Option<Nonsense>,
+    /// The whole of what the stream sends; watches only.
+    pub only: Option<OnlyFrame>,
     /// The faults of the stream; watches only.
     pub stream: StreamFate,
+}
+
+/// What a watch sends before it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnlyFrame {
+    /// Not even one frame.
+    Nothing,
+    /// An ERROR event.
+    Error(Status),
+}
+
+impl OnlyFrame {
+    /// The body of a watch whose response has this media type.
+    pub(super) fn bytes(&self, content_type: Option<&HeaderValue>) -> Bytes {
+        let is_protobuf = content_type
+            .is_some_and(|value| value.as_bytes() == Encoding::Protobuf.stream_type().as_bytes());
+        let encoding = if is_protobuf {
+            Encoding::Protobuf
+        } else {
+            Encoding::Json
+        };
+        match self {
+            Self::Nothing => Bytes::new(),
+            Self::Error(status) => status.error_event(encoding),
+        }
+    }
 }
 
 /// The faults of one watch stream.
@@ -162,7 +207,7 @@ pub enum InjectedFrame {
 pub struct FaultCounts {
     /// Watches with an ordered abort.
     pub cut: u64,
-    /// Watches with an injected frame.
+    /// Watches with an injected frame, or that ended with their first frame or without one.
     pub injected: u64,
     /// Requests answered with an ordered error.
     pub refused: u64,
@@ -207,7 +252,9 @@ impl Faults {
                 self.armed.clear();
                 return Ok(FaultEffect::Armed);
             }
-            Fault::Refuse { code, .. } if !matches!(code, 401 | 403 | 410 | 429 | 500 | 503) => {
+            Fault::Refuse { code, .. } | Fault::ErrorEvent { code, .. }
+                if !CODES.contains(&code) =>
+            {
                 return Err(FaultError::Code(code));
             }
             Fault::OversizedFrame { len } | Fault::Nonsense(Nonsense::Oversized { len })
@@ -222,6 +269,8 @@ impl Faults {
             Fault::CutWatch { .. }
             | Fault::GarbageFrame
             | Fault::OversizedFrame { .. }
+            | Fault::EmptyWatch
+            | Fault::ErrorEvent { .. }
             | Fault::Refuse { .. }
             | Fault::Delay { .. }
             | Fault::CloseConnection
@@ -258,7 +307,11 @@ impl FaultOrder {
     fn matches(&self, verb: Verb, resource: &str) -> bool {
         let is_for_streams = matches!(
             self.fault,
-            Fault::CutWatch { .. } | Fault::GarbageFrame | Fault::OversizedFrame { .. }
+            Fault::CutWatch { .. }
+                | Fault::GarbageFrame
+                | Fault::OversizedFrame { .. }
+                | Fault::EmptyWatch
+                | Fault::ErrorEvent { .. }
         );
         let is_for_reviews = matches!(self.fault, Fault::BreakOff | Fault::Nonsense(_));
         let is_review = Review::is_plural(resource);
@@ -281,6 +334,14 @@ impl RequestFate {
             Fault::GarbageFrame => fill(&mut stream.inject, InjectedFrame::Garbage),
             Fault::OversizedFrame { len } => {
                 fill(&mut stream.inject, InjectedFrame::Oversized(len))
+            }
+            Fault::EmptyWatch => fill(&mut self.only, OnlyFrame::Nothing),
+            Fault::ErrorEvent { code, is_coded } => {
+                let mut status = refusal(code, 0);
+                if !is_coded {
+                    status.code = 0;
+                }
+                fill(&mut self.only, OnlyFrame::Error(status))
             }
             Fault::Refuse {
                 code,
@@ -307,7 +368,7 @@ fn fill<T>(option: &mut Option<T>, value: T) -> bool {
 impl FaultCounts {
     fn add(&mut self, fate: &RequestFate) {
         self.cut += u64::from(fate.stream.cut_after.is_some());
-        self.injected += u64::from(fate.stream.inject.is_some());
+        self.injected += u64::from(fate.stream.inject.is_some() || fate.only.is_some());
         self.refused += u64::from(fate.refusal.is_some());
         self.delayed += u64::from(fate.delay.is_some());
         self.closed += u64::from(fate.close_connection);
@@ -319,8 +380,17 @@ impl FaultCounts {
 /// The `Status` of each code that may be ordered, with the messages of docs/PROTOCOL.md §6 where there is one.
 fn refusal(code: u16, retry_after_seconds: u32) -> Status {
     let (reason, message, retry_after_seconds) = match code {
+        400 => ("BadRequest", "fault ordered", 0),
         401 => ("Unauthorized", "Unauthorized", 0),
         403 => ("Forbidden", "forbidden: fault ordered", 0),
+        404 => (
+            "NotFound",
+            "the server could not find the requested resource",
+            0,
+        ),
+        405 => ("MethodNotAllowed", "fault ordered", 0),
+        406 => ("NotAcceptable", "fault ordered", 0),
+        422 => ("Invalid", "fault ordered", 0),
         410 => (
             "Expired",
             "The resourceVersion for the provided watch is too old.",
@@ -336,6 +406,7 @@ fn refusal(code: u16, retry_after_seconds: u32) -> Status {
             "apiserver is shutting down",
             retry_after_seconds,
         ),
+        504 => ("Timeout", "Timeout: fault ordered", 0),
         _ => ("InternalError", "Internal error occurred: fault ordered", 0),
     };
     let status = Status::new(code, reason, message);

@@ -245,6 +245,11 @@ impl Server {
                 if !answer.status().is_success() {
                     return answer;
                 }
+                if let Some(only) = &fate.only {
+                    let content_type = answer.headers().get(CONTENT_TYPE);
+                    let only = only.bytes(content_type);
+                    return answer.map(|_| AnswerBody::whole(only));
+                }
                 answer.map(|body| {
                     let body = if let AnswerBody::Watch(watch) = body {
                         AnswerBody::Watch(Box::new(watch.leased(Some(lease.hold()))))

@@ -280,8 +280,10 @@ fn client(
 }
 
 fn order(random: &mut fastrand::Rng) -> FaultOrder {
-    let code = [401, 403, 410, 429, 500, 503][random.usize(..6)];
-    let fault = match random.u8(..10) {
+    let code = [
+        400, 401, 403, 404, 405, 406, 410, 422, 429, 500, 502, 503, 504,
+    ][random.usize(..13)];
+    let fault = match random.u8(..12) {
         0 => ServerFault::EndWatches,
         1 | 2 => ServerFault::Compact,
         3 => ServerFault::GarbageFrame,
@@ -291,6 +293,11 @@ fn order(random: &mut fastrand::Rng) -> FaultOrder {
         },
         6 => ServerFault::CutWatch {
             after_bytes: random.u64(1..5_000),
+        },
+        7 => ServerFault::EmptyWatch,
+        8 => ServerFault::ErrorEvent {
+            code,
+            is_coded: random.bool(),
         },
         _ => ServerFault::Refuse {
             code,

@@ -53,6 +53,7 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
             close_connection: true,
             break_off: false,
             nonsense: None,
+            only: None,
             stream: StreamFate {
                 cut_after: Some(10),
                 inject: Some(InjectedFrame::Garbage)
@@ -97,7 +98,7 @@ fn orders_beyond_bounds_are_refused() {
     };
     assert_eq!(
         order(r#"{"fault":{"refuse":{"code":418}}}"#),
-        "code 418 is not one of 401, 403, 410, 429, 500, 503"
+        "code 418 is not one of [400, 401, 403, 404, 405, 406, 410, 422, 429, 500, 502, 503, 504]"
     );
     assert_eq!(
         order(r#"{"fault":{"delay":{"delayMs":60001}}}"#),
@@ -112,4 +113,24 @@ fn a_refusal_carries_its_retry_after() {
         String::from_utf8_lossy(&refusal(429, 7).to_json()).trim_end(),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}"#
     );
+}
+
+#[test]
+fn an_error_event_is_all_that_a_watch_sends() {
+    let mut faults = ordered(&[
+        r#"{"fault":{"errorEvent":{"code":500,"isCoded":false}}}"#,
+        r#"{"fault":"emptyWatch"}"#,
+    ]);
+    assert_eq!(
+        faults.on_request(Verb::List, "pods"),
+        RequestFate::default()
+    );
+    let mut sent = || {
+        let only = faults.on_request(Verb::Watch, "pods").only.unwrap();
+        String::from_utf8_lossy(&only.bytes(None)).into_owned()
+    };
+    let error = sent();
+    assert!(error.starts_with(r#"{"type":"ERROR","object":{"kind":"Status""#));
+    assert!(error.contains(r#""reason":"InternalError""#) && error.contains(r#""code":0"#));
+    assert_eq!(sent(), "");
 }
