@@ -76,7 +76,7 @@ step_scenarios() {
     play --scale 0.1 "$scenarios/drain.yaml" || return
     play --only gateway "$scenarios/connections.yaml" || return
     play --scale 0.05 --only embedded-tls,gateway-tls "$scenarios/kubelets.yaml" || return
-    play --scale 0.2 --only exact,forwarded,half-bodies,idle-connections,name-selectors,pings "$scenarios/hostile.yaml"
+    play --scale 0.2 --only certificate-chains,exact,forwarded,half-bodies,idle-connections,name-selectors,pings "$scenarios/hostile.yaml"
 }
 
 # The models are the tests in modules called models. Only the library is built with their cfg: in RUSTFLAGS it would rebuild every

@@ -1,6 +1,7 @@
 //! A process that attacks a server. It uses one thread, and the number of clients, the rate and the time are bounded, so that it does not
 //! starve the server of CPU. It prints its counts to standard output, a line of JSON at a time, and ends with its parent.
 
+pub mod certificates;
 mod frames;
 mod http1;
 mod kind;
@@ -8,6 +9,7 @@ mod streams;
 mod writes;
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,7 +40,7 @@ pub struct AttackCounts {
     pub started: u64,
     /// Connections that are open.
     pub connections: u64,
-    /// Requests answered with success, or frames sent.
+    /// Requests answered with success, frames sent, or chains of certificates found invalid.
     pub done: u64,
     /// Refused requests, and connections that could not be made.
     pub refused: u64,
@@ -131,6 +133,9 @@ pub struct Attacker {
     /// Server under attack.
     #[arg(long)]
     pub target: String,
+    /// CA certificates for https, PEM.
+    #[arg(long)]
+    pub ca: Option<PathBuf>,
     /// API server for the attack's own writes.
     #[arg(long)]
     pub reference: String,
@@ -161,7 +166,7 @@ impl Subcommand for Attacker {
 async fn run(flags: &Attacker) -> Result<()> {
     raise_open_files(flags.clients)?;
     let scene = Arc::new(AttackState {
-        target: Target::new(&flags.target, None, None)?,
+        target: Target::new(&flags.target, None, flags.ca.as_deref())?,
         pace: RateLimiter::at(flags.rate),
         flags: flags.clone(),
         counts: AttackCounters::default(),
@@ -202,6 +207,7 @@ async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()
         | Attack::Priorities
         | Attack::ManyFields
         | Attack::IdleConnections => frames::begin(scene, clients),
+        Attack::CertificateChains => certificates::begin(scene, clients)?,
         Attack::Exact
         | Attack::NameSelectors
         | Attack::HalfBodies

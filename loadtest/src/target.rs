@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use hyper::{Method, Request};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -59,6 +59,20 @@ impl Tls {
             .with_no_client_auth();
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         Arc::new(config)
+    }
+
+    /// Like [`Self::config`], for a client that presents these certificates.
+    pub fn config_as(
+        &self,
+        protocol: &str,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<ClientConfig>> {
+        let mut config = ClientConfig::builder()
+            .with_root_certificates(self.roots.clone())
+            .with_client_auth_cert(chain, key)?;
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        Ok(Arc::new(config))
     }
 }
 
@@ -239,13 +253,23 @@ impl Target {
         source: Ipv4Addr,
         protocol: &str,
     ) -> Result<Box<dyn ByteStream>> {
+        let config = self.tls.as_ref().map(|tls| tls.config(protocol));
+        self.connect_with(source, config).await
+    }
+
+    /// Like [`Self::connect_from`], with this configuration if the server has TLS.
+    pub async fn connect_with(
+        &self,
+        source: Ipv4Addr,
+        config: Option<Arc<ClientConfig>>,
+    ) -> Result<Box<dyn ByteStream>> {
         let connecting = async {
             let socket = source_socket(self.address, source, None)?;
             let tcp = connect_socket(self.address, socket).await?;
-            Ok::<Box<dyn ByteStream>, anyhow::Error>(match &self.tls {
+            Ok::<Box<dyn ByteStream>, anyhow::Error>(match self.tls.as_ref().zip(config) {
                 None => Box::new(tcp),
-                Some(tls) => {
-                    let connector = tokio_rustls::TlsConnector::from(tls.config(protocol));
+                Some((tls, config)) => {
+                    let connector = tokio_rustls::TlsConnector::from(config);
                     Box::new(connector.connect(tls.name.clone(), tcp).await?)
                 }
             })

@@ -37,6 +37,8 @@ pub enum Attack {
     IdleConnections,
     /// Lists of a pod by its name in all namespaces, again and again.
     NameSelectors,
+    /// Requests on TLS connections of their own, from several addresses, with certificates among which it takes long to find no path.
+    CertificateChains,
 }
 
 impl Attack {
@@ -61,6 +63,7 @@ impl Attack {
             Self::ManyFields => AttackSize::of(4, 400.0, None),
             Self::IdleConnections => AttackSize::of(3_000, 500.0, None),
             Self::NameSelectors => AttackSize::of(100, 500.0, None),
+            Self::CertificateChains => AttackSize::of(200, 200.0, None),
             Self::Pings | Self::Settings | Self::WindowUpdates | Self::Priorities => {
                 AttackSize::of(4, 1_000_000.0, None)
             }
@@ -70,7 +73,7 @@ impl Attack {
     /// Number of addresses of its clients, from the attacker's on.
     pub const fn addresses(self) -> usize {
         match self {
-            Self::HalfBodies | Self::IdleConnections => 8,
+            Self::HalfBodies | Self::IdleConnections | Self::CertificateChains => 8,
             _ => 1,
         }
     }

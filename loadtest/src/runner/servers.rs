@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rcgen::KeyPair;
 use tokio::process::Command;
 
 use super::guarded;
@@ -13,6 +14,7 @@ use super::process::{ChildProcess, LOOK};
 use super::real::RealServer;
 use super::scenario_file::ServerKind;
 use super::{Programs, arguments};
+use crate::attack::certificates;
 use crate::client::Client;
 use crate::process::{Usage, allow_open_files};
 use crate::results::mib;
@@ -197,7 +199,11 @@ impl Servers {
             None => arguments.push("--plain-http".to_owned()),
             Some(made) => arguments.extend(made.flags()),
         }
-        arguments.extend(planned.gateway.iter().cloned());
+        arguments::add(&mut arguments, &planned.gateway);
+        if certificate.is_some() && arguments::value(&arguments, "--auth") != Some("none") {
+            let authority = self.made_authority()?.display().to_string();
+            arguments.extend(["--client-ca-file".to_owned(), authority]);
+        }
         let (program, arguments) = match planned.gateway_files {
             None => (self.programs.gateway.clone(), arguments),
             Some(files) => {
@@ -279,6 +285,14 @@ impl Servers {
             chain,
             key,
         })
+    }
+
+    /// The file of an authority of clients, of which no certificate is ever used.
+    fn made_authority(&self) -> Result<PathBuf> {
+        let authority = certificates::authority().self_signed(&KeyPair::generate()?)?;
+        let file = self.folder.join("clients.crt");
+        std::fs::write(&file, authority.pem())?;
+        Ok(file)
     }
 
     /// Processes that have ended without success.

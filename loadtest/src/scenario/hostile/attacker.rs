@@ -41,6 +41,9 @@ impl AttackerProcess {
             .args(["--rate", &rate.to_string()])
             .args(["--source", &source.to_string()])
             .args(["--life", &life.as_secs().to_string()]);
+        if let Some(ca) = &flags.server.ca {
+            command.arg("--ca").arg(ca);
+        }
         Ok(Self {
             child: PipedChild::spawn(&mut command)?,
             clients: clients as u64,
