@@ -317,6 +317,11 @@ impl Drop for ListWaiter<'_> {
     }
 }
 
+/// A list ends early, because too many lists of its client are not read.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("too many lists of this client are not read")]
+pub struct ListLost;
+
 /// Permission to send one list, until it is dropped. The sender reports, frame by frame, which side waits.
 #[derive(Debug)]
 pub struct ListPermit {
@@ -331,10 +336,16 @@ pub struct ListPermit {
 impl ListPermit {
     /// Ready when the next frame may be made. It is ready at once unless the list has lost its permit because its client did not read, and
     /// gets no other one: then it continues slowly and leaves the CPU to lists with permits.
-    pub fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    ///
+    /// # Errors
+    /// The list must end, because others of its client have not been read either.
+    pub fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ListLost>> {
         if let Some(since) = self.stall.since()
             && !self.has_regained()
         {
+            if self.stall.is_lost() {
+                return Poll::Ready(Err(ListLost));
+            }
             let pause = self.pause.get_or_insert_with(|| {
                 Box::pin(tokio::time::sleep_until(since + SLOW_FRAME_PERIOD))
             });
@@ -342,7 +353,7 @@ impl ListPermit {
         }
         self.pause = None;
         self.stall.set(None);
-        Poll::Ready(())
+        Poll::Ready(Ok(()))
     }
 
     /// Whether the list has a permit, or has regained one.
@@ -375,7 +386,7 @@ impl ListPermit {
 impl Drop for ListPermit {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
-        lists.end(self.id, self.peer);
+        lists.end(self.id, self.peer, &self.stall);
         self.shared.admit_waiting(lists);
     }
 }

@@ -2,9 +2,9 @@
 //! lock around each list's [`Stall`].
 //!
 //! A client that reads nothing for a while keeps no permit from others: a list that needs one reclaims it ([`Lists::reclaim`]). The slow
-//! list continues, and counts against a bounded number of slow lists, which peers share as they share the permits. While that number is
-//! reached, slow lists keep their permits. A slow list whose client reads again gets a permit if one is free ([`Lists::regain`]); until
-//! then its frames are sent with pauses between them.
+//! list continues, and counts against a bounded number of slow lists, which peers share as they share permits that can be taken back. A slow
+//! list whose client reads again gets a permit if one is free ([`Lists::regain`]); until then its frames are sent with pauses between them.
+//! One that does not count, because its peer has more slow lists than others, is lost: it ends when it would send its next frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::fairness::fair_queue::{FairQueue, QueueDecision};
-use crate::fairness::{Peer, Share};
+use crate::fairness::{Peer, Permit, Permits, Reclaim};
 
 /// Slow lists per permit. A slow list costs memory, at most what its client's window and the kernel hold of it, and hardly any CPU.
 pub(super) const SLOW_LISTS_PER_PERMIT: usize = 4;
@@ -23,12 +23,19 @@ pub(super) const SLOW_LISTS_PER_PERMIT: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Stall(Mutex<StallState>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct StallState {
     /// Since when the list waits for its client; `None` while its next frame is being made.
     since: Option<Instant>,
-    /// Whether the list has lost its permit.
-    is_slow: bool,
+    /// Set once the list has lost its permit.
+    slow: Option<SlowList>,
+}
+
+/// A list without a permit.
+#[derive(Debug)]
+enum SlowList {
+    Counted { reclaim: Reclaim, _permit: Permit },
+    Lost,
 }
 
 impl Stall {
@@ -44,11 +51,30 @@ impl Stall {
 
     /// Whether the list has lost its permit.
     pub(super) fn is_slow(&self) -> bool {
-        self.state().is_slow
+        self.state().slow.is_some()
     }
 
-    fn set_slow(&self, is_slow: bool) {
-        self.state().is_slow = is_slow;
+    /// Whether the list is not even among those that continue without a permit.
+    pub(super) fn is_lost(&self) -> bool {
+        match &mut self.state().slow {
+            None => false,
+            Some(SlowList::Counted { reclaim, .. }) => reclaim.is_taken_back(),
+            Some(SlowList::Lost) => true,
+        }
+    }
+
+    fn set_slow(&self, permit: Option<Permit>) {
+        self.state().slow = Some(match permit {
+            None => SlowList::Lost,
+            Some(mut permit) => SlowList::Counted {
+                reclaim: permit.reclaimable(),
+                _permit: permit,
+            },
+        });
+    }
+
+    fn end_slow(&self) {
+        self.state().slow = None;
     }
 
     fn elapsed(&self, now: Instant) -> Duration {
@@ -67,7 +93,7 @@ pub(super) struct Lists<T> {
     pub(super) queue: FairQueue<T>,
     /// Lists that hold a permit, by id.
     holders: HashMap<u64, ListHolder, foldhash::fast::RandomState>,
-    slow: Share,
+    slow: Permits,
     next_id: u64,
     /// When [`reclaim`](Self::reclaim) last checked all lists.
     checked_at: Option<Instant>,
@@ -85,20 +111,20 @@ impl<T> Lists<T> {
         Self {
             queue: FairQueue::new(running_max, waiting_max),
             holders: HashMap::default(),
-            slow: Share::new(running_max.saturating_mul(SLOW_LISTS_PER_PERMIT)),
+            slow: Permits::new(running_max.saturating_mul(SLOW_LISTS_PER_PERMIT)),
             next_id: 0,
             checked_at: None,
         }
     }
 
     /// Changes the numbers of permits and of waiting lists. Those beyond them stay.
-    pub(super) const fn resize(&mut self, running_max: usize, waiting_max: usize) {
+    pub(super) fn resize(&mut self, running_max: usize, waiting_max: usize) {
         self.queue.resize(running_max, waiting_max);
         self.slow
             .resize(running_max.saturating_mul(SLOW_LISTS_PER_PERMIT));
     }
 
-    /// The number of lists that continue without a permit.
+    /// The number of lists that continue without a permit, without those that are lost.
     pub(super) fn slow(&self) -> usize {
         self.slow.taken()
     }
@@ -112,10 +138,10 @@ impl<T> Lists<T> {
     }
 
     /// Removes a list that has ended.
-    pub(super) fn end(&mut self, id: u64, peer: Peer) {
+    pub(super) fn end(&mut self, id: u64, peer: Peer, stall: &Stall) {
         match self.holders.remove(&id) {
             Some(_) => self.queue.leave(peer),
-            None => self.slow.give_back(peer),
+            None => stall.end_slow(),
         }
     }
 
@@ -124,15 +150,14 @@ impl<T> Lists<T> {
         if !matches!(self.queue.enter(peer), QueueDecision::Runs) {
             return false;
         }
-        self.slow.give_back(peer);
-        stall.set_slow(false);
+        stall.end_slow();
         let stall = Arc::clone(stall);
         self.holders.insert(id, ListHolder { peer, stall });
         true
     }
 
     /// Reclaims the permits of lists whose clients have read nothing for `limit`; returns whether there were any. Checks at most once in an
-    /// eighth of that time.
+    /// eighth of that time, and loses at most one list each time: until its client reads or is cut, it needs memory beyond the slow ones'.
     pub(super) fn reclaim(&mut self, now: Instant, limit: Duration) -> bool {
         let pause = limit / 8;
         if let Some(at) = self.checked_at
@@ -148,14 +173,18 @@ impl<T> Lists<T> {
             ..
         } = self;
         let before = holders.len();
+        let mut may_lose = true;
         holders.retain(|_, list| {
-            let keeps = list.stall.elapsed(now) < limit || !slow.has_room_for(list.peer);
-            if !keeps {
-                queue.leave(list.peer);
-                slow.take(list.peer);
-                list.stall.set_slow(true);
+            if list.stall.elapsed(now) < limit {
+                return true;
             }
-            keeps
+            let permit = slow.try_acquire(list.peer);
+            if permit.is_none() && !std::mem::take(&mut may_lose) {
+                return true;
+            }
+            queue.leave(list.peer);
+            list.stall.set_slow(permit);
+            false
         });
         holders.len() < before
     }

@@ -72,6 +72,12 @@ impl Permits {
         self.table().share.resize(max);
     }
 
+    /// The number of permits that are taken.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.table().share.taken()
+    }
+
     fn table(&self) -> MutexGuard<'_, PermitTable> {
         // A panic leaves the share consistent: its methods do not panic halfway.
         self.0.lock()

@@ -78,7 +78,9 @@ impl Body for MeasuredList {
     ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         let this = self.get_mut();
         if let Some(permit) = &mut this.permit {
-            ready!(permit.poll_work(context));
+            if let Err(lost) = ready!(permit.poll_work(context)) {
+                return Poll::Ready(Some(Err(lost.into())));
+            }
         }
         let polled = match &mut this.list {
             ListStream::Plain(list) => Pin::new(list).poll_frame(context).map_err(Into::into),

@@ -32,10 +32,10 @@ const ALICE: &str = "Impersonate-User: alice";
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
 const MASTERS: &str = "Impersonate-Group: system:masters";
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 /// A certificate and its key.
-struct Identity(CertificateDer<'static>, KeyPair);
+pub(crate) struct Identity(CertificateDer<'static>, KeyPair);
 
 /// A gateway that serves TLS, authenticates clients by certificate and trusts a front proxy. Bob and Alice may read pods; Eve may only
 /// impersonate Alice.
@@ -98,22 +98,7 @@ impl CertificateStage {
     }
 
     async fn connect(&self, identity: Option<&Identity>) -> TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.server.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        let config = match identity {
-            None => config.with_no_client_auth(),
-            Some(Identity(certificate, key)) => {
-                let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-                config
-                    .with_client_auth_cert(vec![certificate.clone()], key)
-                    .unwrap()
-            }
-        };
+        let config = client_config(&self.server, identity, &[]);
         let socket = TcpStream::connect(self.stage.address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         TlsConnector::from(Arc::new(config))
@@ -159,14 +144,37 @@ impl CertificateStage {
     }
 }
 
-fn issuer(name: &str) -> Issuer {
+/// TLS of a client that trusts this server; it presents its certificate, if it has one, and the others after it.
+pub(crate) fn client_config(
+    server: &CertificateDer<'static>,
+    identity: Option<&Identity>,
+    others: &[CertificateDer<'static>],
+) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(server.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    match identity {
+        None => config.with_no_client_auth(),
+        Some(Identity(certificate, key)) => {
+            let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+            let chain = [std::slice::from_ref(certificate), others].concat();
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    }
+}
+
+pub(crate) fn issuer(name: &str) -> Issuer {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, name);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn identity(
+pub(crate) fn identity(
     issuer: &Issuer,
     name: &str,
     group: &str,
@@ -184,7 +192,7 @@ fn identity(
     Identity(certificate.der().clone(), key)
 }
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let unique = KeyPair::generate().unwrap().public_key_pem();
     let unique: String = unique
         .chars()
@@ -197,7 +205,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path

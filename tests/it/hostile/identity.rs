@@ -25,6 +25,9 @@
 //! | two users, one view | `a_view_that_others_share_is_for_those_who_may_see_it` |
 //! | the WebSocket bearer subprotocol | `a_websocket_token_counts_as_a_header_does` |
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use kube_fanout::apiserver::auth::TokenUser;
 use kube_fanout::config::{AuthMode, ServeSettings, UpstreamSource};
 use serde_json::{Value, json};
@@ -100,18 +103,36 @@ impl IdentityStage {
 
 /// Starts a recorder and changes the settings so that it is between the gateway and its API server.
 pub(crate) fn record(settings: &mut ServeSettings) -> Recorder {
-    let UpstreamSource::Kubeconfig { path, .. } = &mut settings.upstream else {
-        panic!("the upstream is not given by a kubeconfig");
-    };
-    let text = std::fs::read_to_string(&*path).unwrap();
+    let recorder = Recorder::start(upstream_address(settings));
+    redirect(settings, recorder.address);
+    recorder
+}
+
+/// The address of the API server in the settings' kubeconfig.
+pub(crate) fn upstream_address(settings: &mut ServeSettings) -> SocketAddr {
+    let text = std::fs::read_to_string(kubeconfig(settings)).unwrap();
     let config: Value = serde_json::from_str(&text).unwrap();
     let url = config["clusters"][0]["cluster"]["server"].as_str().unwrap();
-    let upstream = url.strip_prefix("http://").unwrap();
-    let recorder = Recorder::start(upstream.parse().unwrap());
-    let own = path.with_extension(format!("{}.kubeconfig", recorder.address.port()));
-    std::fs::write(&own, text.replace(upstream, &recorder.address.to_string())).unwrap();
+    url.strip_prefix("http://").unwrap().parse().unwrap()
+}
+
+/// Replaces the API server in the settings' kubeconfig.
+pub(crate) fn redirect(settings: &mut ServeSettings, server: SocketAddr) {
+    let upstream = upstream_address(settings).to_string();
+    let path = kubeconfig(settings);
+    let text = std::fs::read_to_string(&*path).unwrap();
+    let own = path.with_extension(format!("{}.kubeconfig", server.port()));
+    std::fs::write(&own, text.replace(&upstream, &server.to_string())).unwrap();
     *path = own;
-    recorder
+}
+
+fn kubeconfig(settings: &mut ServeSettings) -> &mut PathBuf {
+    match &mut settings.upstream {
+        UpstreamSource::Kubeconfig { path, .. } => path,
+        UpstreamSource::Url(_) | UpstreamSource::InCluster => {
+            panic!("the upstream is not given by a kubeconfig")
+        }
+    }
 }
 
 fn request(target: &str, headers: &[&str]) -> String {
@@ -128,7 +149,7 @@ fn request(target: &str, headers: &[&str]) -> String {
     request + "\r\n"
 }
 
-async fn raw(server: std::net::SocketAddr, request: &str) -> String {
+async fn raw(server: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(server).await.unwrap();
     send(&mut stream, request.as_bytes()).await;
     read_to_end(&mut stream).await

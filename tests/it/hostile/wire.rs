@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::PATIENCE;
@@ -20,7 +20,7 @@ pub(crate) async fn exchange(server: SocketAddr, sent: &[u8]) -> String {
 }
 
 /// Sends bytes. Errors are ignored, because a peer that refuses a request may close the connection before it has read everything.
-pub(crate) async fn send(stream: &mut TcpStream, bytes: &[u8]) {
+pub(crate) async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
     let sent = tokio::time::timeout(PATIENCE, stream.write_all(bytes)).await;
     let _ = sent.unwrap();
 }
@@ -33,7 +33,10 @@ pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
 
 /// Reads until `enough` returns true for all bytes read so far, or the connection is closed or reset, or [`RESPONSE_LEN_MAX`] is
 /// reached.
-pub(crate) async fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+pub(crate) async fn read_until(
+    stream: &mut (impl AsyncRead + Unpin),
+    enough: impl Fn(&[u8]) -> bool,
+) -> Vec<u8> {
     let mut buffer = Vec::new();
     let mut chunk = [0; 4_096];
     while !enough(&buffer) && buffer.len() < RESPONSE_LEN_MAX {

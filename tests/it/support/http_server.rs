@@ -47,6 +47,7 @@ impl HttpServer {
                     });
                     let connection = http1::Builder::new();
                     let connection = connection.serve_connection(TokioIo::new(stream), service);
+                    let connection = connection.with_upgrades();
                     // An error is the peer's to notice.
                     drop(connection.await);
                 });
