@@ -77,10 +77,10 @@ impl Body for MeasuredList {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         let this = self.get_mut();
-        if let Some(permit) = &mut this.permit {
-            if let Err(lost) = ready!(permit.poll_work(context)) {
-                return Poll::Ready(Some(Err(lost.into())));
-            }
+        if let Some(permit) = &mut this.permit
+            && let Err(lost) = ready!(permit.poll_work(context))
+        {
+            return Poll::Ready(Some(Err(lost.into())));
         }
         let polled = match &mut this.list {
             ListStream::Plain(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
