@@ -447,6 +447,7 @@ impl<S: HttpService> ClientConnection<S> {
     fn abort_limit(&self) -> AbortLimit {
         let metrics = self.service.listener_metrics();
         AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
+            .with_standing(self.standing.clone())
     }
 
     fn ends<'a>(&'a self, abort_limit: &'a AbortLimit, farewell: Farewell) -> ConnectionEnds<'a> {

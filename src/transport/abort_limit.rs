@@ -9,6 +9,7 @@ use std::sync::Arc;
 use prometheus::IntCounter;
 use tokio::sync::watch;
 
+use crate::fairness::{Activity, Standing};
 use crate::metrics::ConnectionFailure;
 
 pub(crate) use control_frames::ControlFrames;
@@ -26,6 +27,8 @@ const FIELDS_MAX: usize = 60_000;
 pub(crate) struct AbortLimit {
     counts: Arc<watch::Sender<RequestCounts>>,
     aborts: Option<IntCounter>,
+    /// Of the connection's permit.
+    standing: Option<Standing>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,20 +75,30 @@ impl AbortLimit {
         Self {
             counts: Arc::default(),
             aborts,
+            standing: None,
         }
+    }
+
+    /// The first request makes this holder busy, before the client can have a response: until then anybody may take its permit.
+    pub(crate) fn with_standing(self, standing: Option<Standing>) -> Self {
+        Self { standing, ..self }
     }
 
     /// Counts a request that has arrived, with this number of header fields; `None` if those of the connection's requests are too many.
     pub(crate) fn begin(&self, fields: usize) -> Option<InFlightRequest> {
-        let mut is_accepted = false;
+        let (mut is_accepted, mut is_first) = (false, false);
         self.count(|counts| {
             is_accepted = counts.fields + fields <= FIELDS_MAX;
+            is_first = counts.started == 0;
             counts.started += 1;
             if is_accepted {
                 counts.in_flight += 1;
                 counts.fields += fields;
             }
         });
+        if let Some(standing) = self.standing.as_ref().filter(|_| is_first) {
+            standing.set(Activity::Busy);
+        }
         is_accepted.then(|| InFlightRequest {
             abort_limit: self.clone(),
             is_answered: false,
@@ -195,7 +208,10 @@ pub(crate) fn failure(error: &hyper::Error) -> Option<ConnectionFailure> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
+    use crate::fairness::{Peer, Permits};
 
     #[track_caller]
     fn check(answered: u64, aborted: u64, expected: AbortAction) {
@@ -244,6 +260,22 @@ mod tests {
         assert_eq!(abort_limit.requests(), (2, 1));
         drop(body);
         assert_eq!(abort_limit.requests(), (2, 0));
+    }
+
+    /// Anybody may take the permit of a connection that has carried no request.
+    #[test]
+    fn a_connection_is_used_as_soon_as_its_first_request_is_there() {
+        let address = |last| Peer::from(IpAddr::from([127, 0, 0, last]));
+        for has_request in [false, true] {
+            let permits = Permits::new(1);
+            let mut permit = permits.try_acquire(address(1)).unwrap();
+            let _reclaim = permit.reclaimable();
+            permit.standing().set(Activity::Unused);
+            let abort_limit = AbortLimit::new(None).with_standing(Some(permit.standing()));
+            let _request = has_request.then(|| abort_limit.begin(9).unwrap());
+            let newcomer = permits.try_acquire(address(2));
+            assert_eq!(newcomer.is_some(), !has_request);
+        }
     }
 
     #[test]
