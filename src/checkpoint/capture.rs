@@ -21,6 +21,9 @@ impl Capture {
     /// Captures the cache; `None` if it is not filled yet.
     #[must_use]
     pub fn of(cache: &WatchCache) -> Option<Self> {
+        // Before the snapshot: what is given out later would be claimed for a state that does not have it, and upstream's next event would then
+        // look like another history's.
+        let given = cache.newest_given();
         let snapshot = cache.snapshot()?;
         // This first: an eviction afterwards can only make the history shorter, which the next lines notice. What is forgotten does not count:
         // events below that are in the history, and the base is the state before them.
@@ -38,7 +41,7 @@ impl Capture {
             Err(Lagged { .. }) => (Vec::new(), snapshot.resource_version),
         };
         Some(Self {
-            proven: cache.newest_given(),
+            proven: given.max(snapshot.resource_version),
             // A reader takes no version 0: no state has it.
             base_version: base_version.max(ResourceVersion(1)),
             snapshot,

@@ -532,6 +532,20 @@ fn whatever_a_cache_went_through_what_is_captured_of_it_can_be_read() {
     }
 }
 
+/// A capture that claimed a version from after its state would be restored as a state that lacks what upstream then sends.
+#[test]
+fn a_capture_claims_no_version_that_its_state_does_not_have() {
+    let mut world = World::new(7, 10_000, OBSERVED());
+    (0..2_000).for_each(|_| world.step());
+    let cache = Arc::clone(world.writer.cache());
+    let writing = std::thread::spawn(move || (0..4_000).for_each(|_| world.step()));
+    while !writing.is_finished() {
+        let capture = Capture::of(&cache).unwrap();
+        assert_eq!(capture.proven(), capture.snapshot().resource_version);
+    }
+    writing.join().unwrap();
+}
+
 #[test]
 fn only_as_much_history_is_read_as_there_is_memory_for() {
     let mut world = World::new(5, 1_000, OBSERVED());

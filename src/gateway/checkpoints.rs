@@ -382,6 +382,8 @@ impl CheckpointFile {
 
     /// Appends what the cache has published since; `None` if the cache has forgotten a part of it.
     fn append(mut self, cache: &WatchCache) -> io::Result<Option<Self>> {
+        // Before the snapshot, as in `Capture::of`.
+        let given = cache.newest_given();
         let Some(snapshot) = cache
             .snapshot()
             .filter(|snapshot| snapshot.epoch == self.epoch)
@@ -391,8 +393,9 @@ impl CheckpointFile {
         let Ok(events) = events_between(cache, self.next, snapshot.sequence) else {
             return Ok(None);
         };
-        let (version, given) = (snapshot.resource_version, cache.newest_given());
-        self.writer.append(&events, version, given, clock())?;
+        let version = snapshot.resource_version;
+        self.writer
+            .append(&events, version, given.max(version), clock())?;
         self.next = snapshot.sequence;
         Ok(Some(self))
     }
