@@ -98,7 +98,7 @@ impl CertificateStage {
     }
 
     async fn connect(&self, identity: Option<&Identity>) -> TlsStream<TcpStream> {
-        let config = client_config(&self.server, identity, &[]);
+        let config = client_config(&self.server, identity.map(|one| one.with(&[])));
         let socket = TcpStream::connect(self.stage.address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         TlsConnector::from(Arc::new(config))
@@ -144,11 +144,21 @@ impl CertificateStage {
     }
 }
 
-/// TLS of a client that trusts this server; it presents its certificate, if it has one, and the others after it.
+impl Identity {
+    /// What a client presents: its certificate, the others after it, and its key.
+    pub(crate) fn with(
+        &self,
+        others: &[CertificateDer<'static>],
+    ) -> (Vec<CertificateDer<'static>>, &KeyPair) {
+        let Self(certificate, key) = self;
+        ([std::slice::from_ref(certificate), others].concat(), key)
+    }
+}
+
+/// TLS of a client that trusts this server, and presents this chain if it has one.
 pub(crate) fn client_config(
     server: &CertificateDer<'static>,
-    identity: Option<&Identity>,
-    others: &[CertificateDer<'static>],
+    identity: Option<(Vec<CertificateDer<'static>>, &KeyPair)>,
 ) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(server.clone()).unwrap();
@@ -159,9 +169,8 @@ pub(crate) fn client_config(
         .with_root_certificates(roots);
     match identity {
         None => config.with_no_client_auth(),
-        Some(Identity(certificate, key)) => {
+        Some((chain, key)) => {
             let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-            let chain = [std::slice::from_ref(certificate), others].concat();
             config.with_client_auth_cert(chain, key).unwrap()
         }
     }

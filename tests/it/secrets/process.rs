@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use kube_fanout::tls::{PairFiles, ServerIdentity, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::ClientConfig;
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::hostile::certificates::client_config;
 use crate::support::PATIENCE;
 
 const POLL_PERIOD: Duration = Duration::from_millis(10);
@@ -147,21 +148,8 @@ impl Serving {
     }
 
     fn client_config(&self, identity: Option<&Pair>) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.pair.der.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        match identity {
-            None => config.with_no_client_auth(),
-            Some(pair) => {
-                let key = PrivatePkcs8KeyDer::from(pair.key.serialize_der()).into();
-                let chain = vec![pair.der.clone()];
-                config.with_client_auth_cert(chain, key).unwrap()
-            }
-        }
+        let identity = identity.map(|pair| (vec![pair.der.clone()], &pair.key));
+        client_config(&self.pair.der, identity)
     }
 }
 

@@ -109,12 +109,12 @@ impl HolderStage {
         let socket = connect(from, self.stage.address).await;
         let mut config = match transport {
             Transport::Tcp => return Some(Box::new(socket)),
-            Transport::Http1 | Transport::Http2 => client_config(&self.server, None, &[]),
-            Transport::Certificate => client_config(&self.server, Some(&self.valid), &[]),
+            Transport::Http1 | Transport::Http2 => client_config(&self.server, None),
+            Transport::Certificate => client_config(&self.server, Some(self.valid.with(&[]))),
             Transport::ForgedChain => {
                 let forged = identity(&self.forgers[0], "forged", "", |_| {});
                 let others = self.forgers.each_ref().map(|one| one.der().clone());
-                client_config(&self.server, Some(&forged), &others)
+                client_config(&self.server, Some(forged.with(&others)))
             }
         };
         if transport == Transport::Http2 {
