@@ -52,6 +52,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ControlFrameMeter<S> {
             this.action = action;
             this.abort_limit.record_frame_action(action);
         }
+        if this.action == AbortAction::Cut {
+            // What the library does not see, it does not keep: one turn of the connection may read a megabyte.
+            buffer.set_filled(before);
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         polled
     }
 }

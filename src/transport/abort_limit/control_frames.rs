@@ -3,6 +3,9 @@
 //!
 //! Clients need such frames: an occasional PING, WINDOW_UPDATE for what they have read, the reset of a watch. Therefore requests and
 //! written bytes earn frames, and time earns a few; frames beyond the budget are a flood.
+//!
+//! Trailers have a budget of their own, which nothing earns: the library keeps them, with up to 90 bytes of memory for each byte on the wire,
+//! until the stream's response has been read. No client of Kubernetes sends any.
 
 use tokio::time::Instant;
 
@@ -20,7 +23,12 @@ const BYTES_PER_FRAME: i64 = 64;
 /// The most frames that can be saved: a client may read gigabytes before it sends WINDOW_UPDATE.
 const SAVED_MAX: i64 = 1 << 20;
 
+/// Bytes of trailers on a connection. GOAWAY follows; after as many again the connection is closed.
+const TRAILERS_LEN_MAX: usize = 4 << 10;
+
 const HEAD_LEN: usize = 9;
+/// Without the reserved bit.
+const STREAM_MASK: u32 = u32::MAX >> 1;
 /// Frame types that carry requests and bodies (RFC 9113 §6); the HTTP/2 library limits empty ones itself.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -33,6 +41,11 @@ pub(crate) struct ControlFrames {
     /// The remaining budget in bytes; a frame costs [`BYTES_PER_FRAME`].
     saved: i64,
     earned_at: Instant,
+    /// The newest stream that the client has opened.
+    last_stream: u32,
+    /// Whether the latest HEADERS frame was one of trailers.
+    in_trailers: bool,
+    trailers_len: usize,
 }
 
 impl ControlFrames {
@@ -46,6 +59,9 @@ impl ControlFrames {
             },
             saved: BURST * BYTES_PER_FRAME,
             earned_at: now,
+            last_stream: 0,
+            in_trailers: false,
+            trailers_len: 0,
         }
     }
 
@@ -58,10 +74,30 @@ impl ControlFrames {
     /// Records bytes that were read. `now` is called only if they contain control frames.
     pub(crate) fn read(&mut self, bytes: &[u8], now: impl FnOnce() -> Instant) -> AbortAction {
         let (mut control, mut requests) = (0, 0);
-        self.parser.read(bytes, |kind| match kind {
-            DATA | CONTINUATION => {}
-            HEADERS => requests += 1,
-            _ => control += 1,
+        let Self {
+            last_stream,
+            in_trailers,
+            trailers_len,
+            ..
+        } = self;
+        self.parser.read(bytes, |frame| {
+            match frame.kind {
+                DATA => return,
+                CONTINUATION => {}
+                HEADERS => {
+                    // HEADERS on a stream that was opened before are its trailers, or an error.
+                    *in_trailers = frame.stream <= *last_stream;
+                    *last_stream = frame.stream.max(*last_stream);
+                    requests += i64::from(!*in_trailers);
+                }
+                _ => {
+                    control += 1;
+                    return;
+                }
+            }
+            if *in_trailers {
+                *trailers_len = trailers_len.saturating_add(HEAD_LEN + frame.len);
+            }
         });
         self.earn(
             requests * FRAMES_PER_REQUEST * BYTES_PER_FRAME,
@@ -71,12 +107,16 @@ impl ControlFrames {
             self.earn_by_time(now());
             self.saved = self.saved.saturating_sub(control * BYTES_PER_FRAME);
         }
-        if self.saved >= 0 {
-            AbortAction::Serve
-        } else if self.saved > -BURST * BYTES_PER_FRAME {
+        self.action()
+    }
+
+    fn action(&self) -> AbortAction {
+        if self.saved <= -BURST * BYTES_PER_FRAME || self.trailers_len > 2 * TRAILERS_LEN_MAX {
+            AbortAction::Cut
+        } else if self.saved < 0 || self.trailers_len > TRAILERS_LEN_MAX {
             AbortAction::GoAway
         } else {
-            AbortAction::Cut
+            AbortAction::Serve
         }
     }
 
@@ -94,6 +134,15 @@ impl ControlFrames {
     }
 }
 
+/// The head of a frame (RFC 9113 §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FrameHead {
+    /// Length of the payload, bytes.
+    len: usize,
+    kind: u8,
+    stream: u32,
+}
+
 /// Finds the heads of frames, however the bytes are divided into reads.
 #[derive(Debug)]
 struct HeadParser {
@@ -104,8 +153,8 @@ struct HeadParser {
 }
 
 impl HeadParser {
-    /// Calls `frame` with the type of each frame whose head ends in these bytes.
-    fn read(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8)) {
+    /// Calls `frame` with each head that ends in these bytes.
+    fn read(&mut self, mut bytes: &[u8], mut frame: impl FnMut(FrameHead)) {
         loop {
             let skipped = self.skipped.min(bytes.len());
             self.skipped -= skipped;
@@ -118,10 +167,14 @@ impl HeadParser {
             self.len += copied;
             bytes = &bytes[copied..];
             if self.len == HEAD_LEN {
-                let [a, b, c, kind, ..] = self.head;
+                let [a, b, c, kind, _, stream @ ..] = self.head;
                 self.skipped = u32::from_be_bytes([0, a, b, c]) as usize;
                 self.len = 0;
-                frame(kind);
+                frame(FrameHead {
+                    len: self.skipped,
+                    kind,
+                    stream: u32::from_be_bytes(stream) & STREAM_MASK,
+                });
             }
         }
     }
@@ -136,8 +189,17 @@ mod tests {
     const PING: u8 = 6;
 
     fn frame(kind: u8, len: u8) -> Vec<u8> {
-        let head = [0, 0, len, kind, 0, 0, 0, 0, 1];
-        [&head[..], &vec![kind; len.into()]].concat()
+        frame_on(1, kind, len)
+    }
+
+    fn frame_on(stream: u32, kind: u8, len: u8) -> Vec<u8> {
+        let head = [&[0, 0, len, kind, 0][..], &stream.to_be_bytes()];
+        [&head.concat()[..], &vec![kind; len.into()]].concat()
+    }
+
+    fn requests(count: u32) -> Vec<u8> {
+        let heads = (0..count).map(|number| frame_on(2 * number + 1, HEADERS, 8));
+        heads.collect::<Vec<_>>().concat()
     }
 
     #[test]
@@ -146,6 +208,12 @@ mod tests {
         let frames: Vec<_> = (0_u8..)
             .zip(kinds)
             .map(|(len, kind)| frame(kind, len * 11))
+            .collect();
+        let lens = (0..).map(|number| number * 11);
+        let expected: Vec<_> = kinds
+            .into_iter()
+            .zip(lens)
+            .map(|(kind, len)| (kind, len, 1))
             .collect();
         let sent = [b"preface".to_vec(), frames.concat()].concat();
         for step in 1..=sent.len() {
@@ -156,9 +224,11 @@ mod tests {
             };
             let mut found = Vec::new();
             for piece in sent.chunks(step) {
-                parser.read(piece, |kind| found.push(kind));
+                parser.read(piece, |frame| {
+                    found.push((frame.kind, frame.len, frame.stream))
+                });
             }
-            assert_eq!(found, kinds, "{step}");
+            assert_eq!(found, expected, "{step}");
         }
     }
 
@@ -197,15 +267,36 @@ mod tests {
             until(&mut frames, now, PING, AbortAction::GoAway),
             BURST + 1
         );
-        assert_eq!(
-            frames.read(&frame(HEADERS, 8).repeat(100), || now),
-            AbortAction::Serve
-        );
+        assert_eq!(frames.read(&requests(100), || now), AbortAction::Serve);
         let earned = 100 * FRAMES_PER_REQUEST;
         assert_eq!(until(&mut frames, now, 8, AbortAction::GoAway), earned);
         frames.written(1 << 20);
         let earned = (1 << 20) / BYTES_PER_FRAME;
         assert_eq!(until(&mut frames, now, 8, AbortAction::GoAway), earned);
+    }
+
+    /// Trailers earn nothing, and nothing earns trailers; the continuations of a request are not trailers.
+    #[test]
+    fn trailers_are_few_and_short() {
+        let now = Instant::now();
+        let mut frames = ControlFrames::new(0, now);
+        frames.written(1 << 30);
+        let continued = [requests(1), frame(CONTINUATION, 200).repeat(1_000)].concat();
+        assert_eq!(frames.read(&continued, || now), AbortAction::Serve);
+        let trailers = [frame(HEADERS, 100), frame(CONTINUATION, 82)].concat();
+        let count = |frames: &mut ControlFrames, action| {
+            (1..).find(|_| frames.read(&trailers, || now) >= action)
+        };
+        let most = TRAILERS_LEN_MAX / trailers.len();
+        assert_eq!(count(&mut frames, AbortAction::GoAway), Some(most + 1));
+        // A request in between changes nothing.
+        frames.read(&frame_on(3, HEADERS, 8), || now);
+        assert_eq!(count(&mut frames, AbortAction::Cut), Some(most));
+
+        let mut frames = ControlFrames::new(0, now);
+        frames.read(&requests(2), || now);
+        until(&mut frames, now, PING, AbortAction::GoAway);
+        assert_eq!(frames.read(&frame(HEADERS, 1), || now), AbortAction::GoAway);
     }
 
     /// A client without savings that sends WINDOW_UPDATE for stream and connection after each of the shortest events.
@@ -228,11 +319,10 @@ mod tests {
     fn a_thousand_streams_that_read_lists_are_no_flood() {
         let now = Instant::now();
         let mut frames = ControlFrames::new(0, now);
-        let heads = [frame(HEADERS, 30), frame(8, 4)].concat();
-        assert_eq!(
-            frames.read(&heads.repeat(1_000), || now),
-            AbortAction::Serve
-        );
+        for number in 0..1_000 {
+            let heads = [frame_on(2 * number + 1, HEADERS, 30), frame(8, 4)].concat();
+            assert_eq!(frames.read(&heads, || now), AbortAction::Serve);
+        }
         for _ in 0..64 * 1_000 {
             frames.written(HEAD_LEN + (16 << 10));
             assert_eq!(

@@ -2,8 +2,8 @@
 
 use crate::hostile::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR,
-    GOAWAY, HEADERS, INDEXED, NO_ERROR, PING, PRIORITY, RawConnection, SETTINGS, frame, get, head,
-    header, indexed_header, reset, settings, window_update,
+    GOAWAY, HEADERS, INDEXED, INITIAL_WINDOW_SIZE, NO_ERROR, PING, PRIORITY, RawConnection,
+    SETTINGS, frame, get, head, header, indexed_header, reset, settings, window_update,
 };
 use crate::hostile::stage::Stage;
 
@@ -212,6 +212,26 @@ async fn control_frames_without_end_are_sent_away_and_then_cut() {
         writing.await.unwrap();
         stage.metric_reaches(FAILED, FLOOD, number.into()).await;
     }
+    stage.check_and_shut_down(witness).await;
+}
+
+/// The HTTP/2 library keeps the trailers of a request until its response was read: here a megabyte of memory for each of many streams.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trailers_without_end_are_sent_away_and_then_cut() {
+    const STREAM_COUNT: u32 = 100;
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut raw = RawConnection::connect(stage.address, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+    let trailers = [indexed_header("x", "y"), vec![INDEXED; 3_900]].concat();
+    for number in 0..STREAM_COUNT {
+        let stream = 2 * number + 1;
+        let request = frame(HEADERS, END_HEADERS, stream, &head("POST", PODS));
+        let trailers = frame(HEADERS, END_STREAM | END_HEADERS, stream, &trailers);
+        raw.send(&[request, trailers].concat()).await;
+    }
+    let code = raw.goaway().await;
+    assert!(matches!(code, None | Some(NO_ERROR)), "{code:?}");
+    stage.metric_reaches(FAILED, FLOOD, 1.0).await;
     stage.check_and_shut_down(witness).await;
 }
 
