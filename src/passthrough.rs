@@ -3,7 +3,8 @@
 //!
 //! Start reading at [`Passthrough::forward`]. `lanes` limits requests by kind and client, `headers` separates connection headers from
 //! end-to-end ones, `proven_tokens` decides which requests may share a connection, `body` and `guarded` stream and end responses,
-//! `deadlines` and `boundary` say when and where, `tunnel` runs upgraded connections, and `refusal` is the gateway's own errors.
+//! `deadlines` and `boundary` say when and where, `upload` notes whether a request's body still comes, `tunnel` runs upgraded connections,
+//! and `refusal` is the gateway's own errors.
 
 mod active;
 mod answer;
@@ -17,6 +18,7 @@ mod lanes;
 mod proven_tokens;
 mod refusal;
 mod tunnel;
+mod upload;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,6 +47,7 @@ use lanes::{ForwardLane, ForwardLanes, LanePermit};
 use proven_tokens::{ProvenTokens, TokenHash};
 use refusal::ForwardRefusal;
 use tunnel::Tunnels;
+use upload::Upload;
 
 pub use body::PassthroughBody;
 pub use body_error::BodyError;
@@ -370,26 +373,29 @@ impl Passthrough {
         }
         propagate(&Span::current(), request.headers_mut());
         let identity = self.identify(request.headers_mut(), forwarding)?;
+        let upload = Arc::new(Upload::new(self.metrics.bytes_sent.clone()));
+        let stalled = Upload::stalled(Arc::downgrade(&upload), self.answer_wait_max);
         let exchange = async {
             match &route.upgrade {
                 Some(upgrade) => {
                     let upgrade = upgrade.clone();
-                    let exchange = self.exchange_upgrade(identity, request, upgrade, active);
-                    exchange.await
+                    let exchange =
+                        self.exchange_upgrade(identity, request, upload, upgrade, active);
+                    // A tunnel carries nothing before upstream has answered.
+                    let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
+                    answered.unwrap_or(Err(ForwardRefusal::Timeout))
                 }
                 None => {
-                    let answer = self.exchange_plain(route.sender, lane, request, active);
+                    let answer = self.exchange_plain(route.sender, lane, request, upload, active);
                     answer.await.map(Exchange::Answer)
                 }
             }
         };
-        // Upstream may wait for the body before it answers, and a client may send it arbitrarily slowly. A tunnel carries nothing before
-        // upstream has answered. Anything else that may last is silent for as long as a container or a service is.
-        if has_body || lane == ForwardLane::Tunnels {
-            let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
-            return answered.unwrap_or(Err(ForwardRefusal::Timeout));
+        // Upstream may wait for the body before it answers. After it, what may last is silent for as long as a container or a service is.
+        tokio::select! {
+            exchange = exchange => exchange,
+            () = stalled => Err(ForwardRefusal::Timeout),
         }
-        exchange.await
     }
 
     /// Whose credentials upstream will see.
@@ -449,6 +455,7 @@ impl Passthrough {
         sender: ForwardSender,
         lane: ForwardLane,
         request: Request<Incoming>,
+        upload: Arc<Upload>,
         active: ActiveRequest,
     ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
         let method = request.method().clone();
@@ -457,7 +464,7 @@ impl Passthrough {
             ForwardSender::Gateway => ForwardIdentity::Gateway,
             ForwardSender::Caller(_) => ForwardIdentity::Caller,
         };
-        let (request, send_guard) = self.outgoing(request);
+        let (request, send_guard) = outgoing(request, upload);
         let active = active.with_send_guard(send_guard);
         let response = match lane {
             ForwardLane::Watches => self.client.forward_watch(identity, request).await,
@@ -487,6 +494,7 @@ impl Passthrough {
         &self,
         identity: ForwardIdentity,
         mut request: Request<Incoming>,
+        upload: Arc<Upload>,
         upgrade: Upgrade,
         active: ActiveRequest,
     ) -> Result<Exchange, ForwardRefusal> {
@@ -497,7 +505,7 @@ impl Passthrough {
         // A GET may have started a process in a container.
         let repeatable = false;
         let method = request.method().clone();
-        let (mut request, send_guard) = self.outgoing(request);
+        let (mut request, send_guard) = outgoing(request, upload);
         let active = active.with_send_guard(send_guard);
         upgrade.write_to(request.headers_mut());
         let response = self
@@ -543,21 +551,20 @@ impl Passthrough {
         granted.write_to(switching.headers_mut());
         switching
     }
+}
 
-    /// Builds the request to upstream: method, path with query, headers and body, without what belongs to the caller's connection.
-    fn outgoing(
-        &self,
-        request: Request<Incoming>,
-    ) -> (Request<RequestBody>, Option<BodySendGuard>) {
-        let (parts, body) = request.into_parts();
-        let body = RequestBody::counted(body, Arc::new(self.metrics.bytes_sent.clone()));
-        let (body, send_guard) = body.while_wanted();
-        let mut request = Request::new(body);
-        *request.method_mut() = parts.method;
-        *request.uri_mut() = parts.uri;
-        *request.headers_mut() = parts.headers;
-        (request, send_guard)
-    }
+/// Builds the request to upstream: method, path with query, headers and body, without what belongs to the caller's connection.
+fn outgoing(
+    request: Request<Incoming>,
+    upload: Arc<Upload>,
+) -> (Request<RequestBody>, Option<BodySendGuard>) {
+    let (parts, body) = request.into_parts();
+    let (body, send_guard) = RequestBody::observed(body, upload).while_wanted();
+    let mut request = Request::new(body);
+    *request.method_mut() = parts.method;
+    *request.uri_mut() = parts.uri;
+    *request.headers_mut() = parts.headers;
+    (request, send_guard)
 }
 
 /// Methods that change nothing (RFC 9110 §9.2.1).

@@ -15,14 +15,8 @@ use super::body_error::BodyError;
 use super::boundary::Boundary;
 use super::deadlines::ForwardDeadlines;
 use super::guarded::{AbortPolicy, GuardedBody};
-use crate::metrics::{PassthroughError, ShardedCounter};
-use crate::upstream::client::{ByteCounter, ResponseBody};
-
-impl ByteCounter for ShardedCounter {
-    fn add(&self, count: u64) {
-        Self::add(self, count);
-    }
-}
+use crate::metrics::PassthroughError;
+use crate::upstream::client::ResponseBody;
 
 /// The body that [`super::Passthrough::forward`] returns. After an error the client's connection or stream must be aborted, which hyper
 /// does.

@@ -44,7 +44,7 @@ use secrets::{Expiry, TransportKey};
 use transport::{ConnectionLane, LanePurpose, TransportSettings};
 
 pub use body::{
-    BodySendGuard, ByteCounter, RequestBody, RequestBodyError, ResponseBody, ResponseBodyError,
+    BodyObserver, BodySendGuard, RequestBody, RequestBodyError, ResponseBody, ResponseBodyError,
 };
 pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
 pub use endpoints::{EndpointRecorder, OWN_SILENCE};

@@ -500,3 +500,30 @@ async fn a_watch_whose_answer_does_not_begin_is_a_504_in_time() {
     let (response, _) = fixture.get("/hang?watch", &[]).await;
     assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
 }
+
+/// What may last is silent for as long as a service is, with a body as without. Only the body itself has to come.
+#[tokio::test]
+async fn a_long_request_may_wait_for_its_answer_once_its_body_is_sent() {
+    let limit = Duration::from_secs(1);
+    let mut fixture = Fixture::answered_within(limit, ForwardIdentity::Gateway).await;
+    let whole = peer::streamed(std::iter::once(data(b"all of it")));
+    let request = Request::post(fixture.uri("/hang?long"))
+        .body(whole)
+        .unwrap();
+    let waiting = tokio::spawn(fixture.client.request(request));
+    assert_eq!(fixture.peer.seen.recv().await, Some("hanging"));
+    // Two bodies that stop halfway time out one after the other; the request before them outlasts both.
+    for _ in 0..2 {
+        let (pieces, body) = peer::fed();
+        pieces.send("half of".into()).await.unwrap();
+        let request = Request::post(fixture.uri("/swallow?long")).body(body);
+        let response = fixture.send(request.unwrap()).await;
+        assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+        for event in ["upload began", "upload broke off"] {
+            assert_eq!(fixture.peer.seen.recv().await, Some(event));
+        }
+    }
+    assert!(!waiting.is_finished());
+    assert_eq!(fixture.metrics.requests_active.get(), 1);
+    waiting.abort();
+}

@@ -10,10 +10,12 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Counts the bytes of request bodies as they are sent.
-pub trait ByteCounter: Send + Sync + std::fmt::Debug {
+/// Is told how a caller's body is sent.
+pub trait BodyObserver: Send + Sync + std::fmt::Debug {
     /// `count` more bytes were handed to the connection.
-    fn add(&self, count: u64);
+    fn sent(&self, count: u64);
+    /// The connection would take more bytes; the caller has sent none.
+    fn awaited(&self);
 }
 
 /// The body of a request to the API server.
@@ -27,8 +29,8 @@ pub enum RequestBody {
     Stream {
         /// The body.
         body: Incoming,
-        /// Counts the bytes of the body as they are sent.
-        sent: Option<Arc<dyn ByteCounter>>,
+        /// Is told how the body is sent. Dropped with it.
+        observer: Option<Arc<dyn BodyObserver>>,
         /// Resolves when the response is no longer wanted.
         given_up: Option<oneshot::Receiver<()>>,
     },
@@ -52,13 +54,13 @@ pub struct BodySendGuard {
 }
 
 impl RequestBody {
-    /// A caller's body whose bytes are counted as they are sent.
+    /// A caller's body whose observer is told how it is sent.
     #[must_use]
-    pub fn counted(body: Incoming, counter: Arc<dyn ByteCounter>) -> Self {
+    pub fn observed(body: Incoming, observer: Arc<dyn BodyObserver>) -> Self {
         match Self::from(body) {
             Self::Stream { body, given_up, .. } => Self::Stream {
                 body,
-                sent: Some(counter),
+                observer: Some(observer),
                 given_up,
             },
             in_memory @ (Self::Empty | Self::Full(_)) => in_memory,
@@ -71,11 +73,11 @@ impl RequestBody {
     #[must_use]
     pub fn while_wanted(self) -> (Self, Option<BodySendGuard>) {
         match self {
-            Self::Stream { body, sent, .. } => {
+            Self::Stream { body, observer, .. } => {
                 let (sender, given_up) = oneshot::channel();
                 let body = Self::Stream {
                     body,
-                    sent,
+                    observer,
                     given_up: Some(given_up),
                 };
                 (body, Some(BodySendGuard { _sender: sender }))
@@ -114,7 +116,7 @@ impl From<Incoming> for RequestBody {
         } else {
             Self::Stream {
                 body,
-                sent: None,
+                observer: None,
                 given_up: None,
             }
         }
@@ -135,7 +137,7 @@ impl Body for RequestBody {
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Stream {
                 body,
-                sent,
+                observer,
                 given_up,
             } => {
                 if let Some(given_up) = given_up
@@ -144,8 +146,14 @@ impl Body for RequestBody {
                     return Poll::Ready(Some(Err(RequestBodyError::GivenUp)));
                 }
                 let polled = Pin::new(body).poll_frame(cx).map_err(Into::into);
-                if let (Poll::Ready(Some(Ok(frame))), Some(sent)) = (&polled, sent) {
-                    sent.add(frame.data_ref().map_or(0, Bytes::len) as u64);
+                if let Some(observer) = observer {
+                    match &polled {
+                        Poll::Ready(Some(Ok(frame))) => {
+                            observer.sent(frame.data_ref().map_or(0, Bytes::len) as u64);
+                        }
+                        Poll::Ready(_) => {}
+                        Poll::Pending => observer.awaited(),
+                    }
                 }
                 polled
             }
