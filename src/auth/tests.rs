@@ -104,6 +104,14 @@ impl ClientCa {
         Self(CertifiedIssuer::signed_by(params.clone(), key, &self.0).unwrap())
     }
 
+    pub(crate) fn key(&self) -> &KeyPair {
+        self.0.key()
+    }
+
+    pub(crate) fn issuer(&self) -> &CertifiedIssuer<'static, KeyPair> {
+        &self.0
+    }
+
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }

@@ -115,6 +115,13 @@ impl ChainCertificate {
         max.is_none_or(|max| count <= usize::try_from(max).unwrap_or(usize::MAX))
     }
 
+    /// Whether it limits which paths it ends.
+    pub(super) fn is_constrained(&self) -> bool {
+        let constraints = self.extensions.basic_constraints.as_ref();
+        let has_length = constraints.is_some_and(|one| one.path_len_constraint.is_some());
+        has_length || self.has_name_constraints
+    }
+
     /// Whether it is the same authority, if perhaps by another certificate.
     pub(super) fn is_same_authority(&self, other: &Self) -> bool {
         self.subject == other.subject && self.key == other.key

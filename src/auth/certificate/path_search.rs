@@ -12,6 +12,7 @@ use super::certificate_error::CertificateError;
 use super::chain_certificate::ChainCertificate;
 
 /// Intermediate certificates that can be part of a path, without authorities of the file. Two are many; a third one may be cross-signed.
+/// What a client sends beside them, such as the old and the new root while roots change, does not count.
 pub(super) const INTERMEDIATES_MAX: usize = 3;
 
 /// Signatures that one search checks. A path has four; the others are those of authorities that share a name, while one replaces
@@ -39,10 +40,10 @@ impl<'a> PathSearch<'a> {
     ) -> Result<Self, CertificateError> {
         let mut candidates = others;
         candidates.retain(|one| {
-            let is_anchor = anchors.iter().any(|anchor| anchor.der == one.der);
-            one.counts_at(now) && one.may_sign() && one.is_authority() && !is_anchor
+            let is_replaced = anchors.iter().any(|anchor| replaces(anchor, one, now));
+            one.counts_at(now) && one.may_sign() && one.is_authority() && !is_replaced
         });
-        let mut intermediates = Vec::<ChainCertificate>::new();
+        let (mut intermediates, mut signatures) = (Vec::<ChainCertificate>::new(), 0);
         while let Some(index) = candidates.iter().position(|one| {
             let mut children = std::iter::once(leaf).chain(&intermediates);
             children.any(|child| child.issuer == one.subject)
@@ -50,6 +51,13 @@ impl<'a> PathSearch<'a> {
             let found = candidates.swap_remove(index);
             if intermediates.iter().any(|one| one.der == found.der) {
                 continue;
+            }
+            // Nobody else has signed it, so it can only end a path, and the file does not have it.
+            if found.subject == found.issuer && signatures < SIGNATURES_MAX {
+                signatures += 1;
+                if found.has_signed(&found) {
+                    continue;
+                }
             }
             if intermediates.len() == INTERMEDIATES_MAX {
                 return Err(CertificateError::TooLong);
@@ -60,7 +68,7 @@ impl<'a> PathSearch<'a> {
             anchors,
             intermediates,
             now,
-            signatures: 0,
+            signatures,
         })
     }
 
@@ -114,6 +122,12 @@ impl<'a> PathSearch<'a> {
         self.signatures += 1;
         parent.has_signed(child)
     }
+}
+
+/// Whether every path through `one` can end with this authority of the file instead.
+fn replaces(anchor: &ChainCertificate, one: &ChainCertificate, now: i64) -> bool {
+    let is_able = anchor.counts_at(now) && anchor.may_sign() && !anchor.is_constrained();
+    anchor.der == one.der || anchor.is_same_authority(one) && is_able
 }
 
 /// The certificates that may have signed `child`, by its issuer's name; first those with the key that it names.

@@ -377,9 +377,9 @@ fn search(
 }
 
 #[test]
-fn authorities_of_one_name_in_a_chain_cost_nothing() {
+fn authorities_of_one_name_in_a_chain_cost_little() {
     let root = ClientCa::new("root");
-    let all = namesakes(9);
+    let all = namesakes(SIGNATURES_MAX + INTERMEDIATES_MAX + 1);
     let mut chain = vec![all[0].sign(&client("mallory", &[]))];
     chain.extend(all.iter().map(ClientCa::der));
     assert_eq!(
@@ -387,12 +387,23 @@ fn authorities_of_one_name_in_a_chain_cost_nothing() {
         Err(CertificateError::TooLong)
     );
     // As many as are accepted cost a signature each, whoever has signed them.
-    chain.truncate(1 + INTERMEDIATES_MAX);
+    chain.truncate(10);
     let (signatures, is_trusted) = search(&[root.der()], &chain).unwrap();
     assert!(!is_trusted && signatures <= SIGNATURES_MAX, "{signatures}");
     // Even if their name is the authority's.
     let (signatures, is_trusted) = search(&[ClientCa::new("mallory").der()], &chain).unwrap();
     assert!(!is_trusted && signatures <= SIGNATURES_MAX, "{signatures}");
+    // Signed by others of the name, they are too many.
+    let signer = |index: usize| &all[(index + 1) % 5];
+    let crossed = all[..5].iter().enumerate().map(|(index, one)| {
+        let cross = authority("mallory").signed_by(one.key(), signer(index).issuer());
+        cross.unwrap().der().clone()
+    });
+    let chain: Chain = chain[..1].iter().cloned().chain(crossed).collect();
+    assert_eq!(
+        search(&[root.der()], &chain),
+        Err(CertificateError::TooLong)
+    );
 }
 
 #[test]
@@ -429,6 +440,24 @@ fn certificates_that_cannot_be_part_of_a_path_do_not_count() {
     let no_authority = changed(&authority("between"), |one| one.is_ca = IsCa::ExplicitNoCa);
     chain.push(ClientCa::with(&no_authority).der());
     assert_eq!(search(&[root.der()], &chain), Ok((2, true)));
+}
+
+/// While roots change, clients send both, each signed by itself and by the other one.
+#[test]
+fn old_and_new_roots_leave_room_for_the_authorities_between() {
+    let roots = [ClientCa::new("root"), ClientCa::new("root")];
+    let crossed = [(0, 1), (1, 0)].map(|(root, signer): (usize, usize)| {
+        let cross = authority("root").signed_by(roots[root].key(), roots[signer].issuer());
+        cross.unwrap().der().clone()
+    });
+    let first = roots[0].intermediate(&authority("first"));
+    let second = first.intermediate(&authority("second"));
+    let mut chain = vec![second.sign(&client("alice", &[]))];
+    chain.extend(roots.iter().map(ClientCa::der).chain(crossed));
+    chain.extend([first.der(), second.der()]);
+    for root in roots {
+        assert_eq!(verify(&[root.der()], &chain), Ok("alice".to_owned()));
+    }
 }
 
 #[test]
