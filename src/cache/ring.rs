@@ -351,6 +351,18 @@ impl<T> RingWriter<T> {
         self.segments.front().map(|oldest| oldest.first_at)
     }
 
+    /// When the newest value of the oldest segment was appended, if age may evict that segment; `None` if it stays however old it is.
+    #[must_use]
+    pub fn evictable_since(&self) -> Option<Instant> {
+        let oldest = self.segments.front()?;
+        let stays = self.segments.len() == 1 || !self.has_enough_without(oldest);
+        (!stays).then_some(oldest.newest_at)
+    }
+
+    fn has_enough_without(&self, oldest: &SegmentRecord<T>) -> bool {
+        self.events - oldest.events >= self.retention.events_min
+    }
+
     /// Whether the newest segment takes no more values: it is full, or so large that evicting it whole would drop too much.
     fn tail_is_sealed(&self) -> bool {
         self.segments.back().is_none_or(|tail| {
@@ -396,7 +408,7 @@ impl<T> RingWriter<T> {
         self.bytes > self.retention.bytes_max
             || (self.bytes > self.lean_max && age > RECENT_AGE)
             || self.events > self.retention.events_max
-            || (is_old && self.events - oldest.events >= self.retention.events_min)
+            || (is_old && self.has_enough_without(oldest))
     }
 
     fn publish_directory(&self) {

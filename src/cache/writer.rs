@@ -473,6 +473,12 @@ impl CacheWriter {
         read.ok().and(arrived_at)
     }
 
+    /// See [`RingWriter::evictable_since`], of the history.
+    #[must_use]
+    pub fn evictable_since(&self) -> Option<Instant> {
+        self.ring.evictable_since()
+    }
+
     /// The deletions that are kept for clients that catch up: their number and bytes. As long as the history has a deletion, too, its bytes
     /// are counted in both.
     #[must_use]

@@ -95,7 +95,7 @@ pub(super) struct MemoryReading {
     pub(super) derived: usize,
     /// The longest history of all caches.
     pub(super) history: usize,
-    /// The age of the oldest event of all histories.
+    /// The greatest age below which age evicts something: that of the newest event in the oldest segment that may go.
     pub(super) oldest: Duration,
 }
 

@@ -70,8 +70,8 @@ pub struct FillState {
 pub struct HistoryMemory {
     /// The history.
     pub events: usize,
-    /// When its oldest event arrived.
-    pub oldest_at: Option<Instant>,
+    /// Age may evict the events that arrived until then, and no less; `None` if it may evict none.
+    pub evictable_since: Option<Instant>,
     /// Deletions kept for clients that catch up.
     pub tombstones: usize,
     /// Initial data that is not complete yet.
@@ -139,7 +139,7 @@ impl CacheSink {
     pub fn history_memory(&self) -> HistoryMemory {
         HistoryMemory {
             events: self.writer.history_size().1,
-            oldest_at: self.writer.resumable_since(),
+            evictable_since: self.writer.evictable_since(),
             tombstones: self.writer.tombstones_size().1,
             initial: self.initial.memory_len(),
         }

@@ -143,6 +143,32 @@ fn a_segment_is_sealed_when_it_is_full_or_heavy() {
     assert_eq!(writer.oldest_at(), Some(start));
 }
 
+/// Whoever shortens the age until something is evicted relies on it.
+#[test]
+fn what_age_may_evict_is_evicted_at_any_shorter_age() {
+    let keep = Retention {
+        events_min: 3,
+        ..retention(2, 100)
+    };
+    let mut writer = RingWriter::new(keep);
+    let start = Instant::now();
+    let at = |second| start + Duration::from_secs(second);
+    for second in [0, 100, 200, 300] {
+        writer.append(0, 1, at(second));
+    }
+    assert_eq!(writer.evictable_since(), None, "too few would be left");
+    writer.append(0, 1, at(400));
+    // A slow resource's segment may have begun long ago: it stays until its newest value is old.
+    assert_eq!(writer.oldest_at(), Some(start));
+    let since = writer.evictable_since().unwrap();
+    assert_eq!(since, at(100));
+    let now = at(500);
+    writer.set_age_max((now - since) / 4 * 3);
+    writer.expire(now);
+    assert_eq!(writer.events(), 3);
+    assert_eq!(writer.evictable_since(), None);
+}
+
 #[test]
 fn a_ring_of_hints_gives_up_even_its_newest_value_when_that_is_old() {
     let keep = Retention {

@@ -64,7 +64,7 @@ impl Registry {
                 .unwrap_or_default(),
             oldest: caches
                 .iter()
-                .filter_map(|cache| cache.history.oldest_at)
+                .filter_map(|cache| cache.history.evictable_since)
                 .min()
                 .map_or(Duration::ZERO, |at| {
                     Instant::now().into_std().saturating_duration_since(at)
