@@ -4,22 +4,25 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cache_rule::{ApiService, ApiServiceKnowledge, ApiServices, api_services};
 use crate::decode::Bookmark;
-use crate::resource::{EventKind, Object, ResourceVersion};
+use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::Client;
 use crate::upstream::driver::{
-    Driver, DriverEnd, DriverRecorder, FailureReport, FrameRejection, ReadSpec, WatchConnection,
+    Driver, DriverEnd, DriverRecorder, FailureReport, Fetch, FrameRejection, ReadSpec,
+    WatchConnection,
 };
+use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::reflector::{
     GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
 };
-use crate::upstream::sink::{Sink, UpstreamWentBack};
+use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 
 /// Items per page where upstream does not stream lists. Clusters have less than a hundred.
 const PAGE_LEN: u32 = 500;
@@ -29,16 +32,16 @@ const LOST_MAX: Duration = Duration::from_secs(120);
 const FRAME_LEN_MAX: usize = 4 << 20;
 
 /// Keeps what is known of the APIServices up to date.
-pub(super) struct ApiServiceFeed {
-    client: Arc<Client>,
+pub(super) struct ApiServiceFeed<F = Client> {
+    fetch: Arc<F>,
     known: watch::Sender<Arc<ApiServiceKnowledge>>,
     recorder: Arc<FeedRecorder>,
 }
 
-impl ApiServiceFeed {
-    pub(super) fn new(client: Arc<Client>) -> Self {
+impl<F: Fetch> ApiServiceFeed<F> {
+    pub(super) fn new(fetch: Arc<F>) -> Self {
         Self {
-            client,
+            fetch,
             known: watch::Sender::new(Arc::new(ApiServiceKnowledge::Unread)),
             recorder: Arc::default(),
         }
@@ -70,13 +73,13 @@ impl ApiServiceFeed {
                 initial: InitialVersion::Latest,
             };
             let sink = ApiServiceSink {
-                services: ApiServices::default(),
-                initial: ApiServices::default(),
+                state: ApiServiceState::default(),
+                initial: ApiServiceState::default(),
                 is_filled: false,
                 known: self.known.clone(),
             };
             let driver = Driver::new(
-                Arc::clone(&self.client),
+                Arc::clone(&self.fetch),
                 ReadSpec::all(&api_services(), FRAME_LEN_MAX),
                 ReflectorMachine::new(options)
                     .with_backoff(Backoff::brisk())
@@ -112,21 +115,37 @@ fn publish(known: &watch::Sender<Arc<ApiServiceKnowledge>>, next: ApiServiceKnow
     });
 }
 
+/// The APIServices, and the versions of their objects.
+#[derive(Debug, Default)]
+struct ApiServiceState {
+    services: ApiServices,
+    versions: HashMap<ObjectKey, ResourceVersion>,
+}
+
+impl ApiServiceState {
+    fn apply(&mut self, kind: EventKind, object: &Object) {
+        let service = ApiService::read(object.key().name(), object.bytes());
+        let key = ObjectKey::from(object.key());
+        match kind {
+            EventKind::Added | EventKind::Modified => {
+                self.services.put(service);
+                self.versions.insert(key, object.resource_version());
+            }
+            EventKind::Deleted => {
+                self.services.remove(&service);
+                self.versions.remove(&key);
+            }
+        }
+    }
+}
+
 /// Collects the APIServices of one attempt.
 #[derive(Debug)]
 struct ApiServiceSink {
-    services: ApiServices,
-    initial: ApiServices,
+    state: ApiServiceState,
+    initial: ApiServiceState,
     is_filled: bool,
     known: watch::Sender<Arc<ApiServiceKnowledge>>,
-}
-
-fn apply(services: &mut ApiServices, kind: EventKind, object: &Object) {
-    let service = ApiService::read(object.key().name(), object.bytes());
-    match kind {
-        EventKind::Added | EventKind::Modified => services.put(service),
-        EventKind::Deleted => services.remove(&service),
-    }
 }
 
 impl Sink for ApiServiceSink {
@@ -138,28 +157,50 @@ impl Sink for ApiServiceSink {
     }
 
     fn restart(&mut self) {
-        self.initial = ApiServices::default();
+        self.initial = ApiServiceState::default();
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
-        apply(&mut self.initial, kind, &object);
+        self.initial.apply(kind, &object);
     }
 
     fn replace(&mut self, _: ResourceVersion) -> Result<(), UpstreamWentBack> {
-        self.services = std::mem::take(&mut self.initial);
+        self.state = std::mem::take(&mut self.initial);
         self.is_filled = true;
         self.publish();
         Ok(())
     }
 
     fn live(&mut self, kind: EventKind, object: Object) {
-        apply(&mut self.services, kind, &object);
+        self.state.apply(kind, &object);
+    }
+
+    /// What the state lacks is read by a list, which is short.
+    fn late(&mut self, kind: EventKind, object: &Object) -> LateChange {
+        let held = self.state.versions.get(&ObjectKey::from(object.key()));
+        match (kind, held) {
+            (EventKind::Deleted, None) => LateChange::Known,
+            (EventKind::Added | EventKind::Modified, Some(held))
+                if *held >= object.resource_version() =>
+            {
+                LateChange::Known
+            }
+            (_, Some(_) | None) => LateChange::Missing,
+        }
+    }
+
+    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
+        let held = &self.state.versions;
+        let entries = versions.entries();
+        let is_held =
+            |(key, version): &(ObjectKey, ResourceVersion)| held.get(key) == Some(version);
+        Some(held.len() == entries.len() && entries.iter().all(is_held))
     }
 
     fn publish(&mut self) {
         publish(
             &self.known,
-            ApiServiceKnowledge::Known(self.services.clone()),
+            ApiServiceKnowledge::Known(self.state.services.clone()),
         );
     }
 
@@ -199,42 +240,4 @@ impl DriverRecorder for FeedRecorder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::upstream::client::ConnectSource;
-    use crate::upstream::driver::StreamEnd;
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_known_is_not_relied_on_while_only_its_watch_is_missing() {
-        let source = ConnectSource::url("http://127.0.0.1:1").unwrap();
-        let client = Client::connect(source).await.unwrap();
-        let feed = ApiServiceFeed::new(Arc::new(client));
-        let known = feed.subscribe();
-        let is_known = || matches!(**known.borrow(), ApiServiceKnowledge::Known(_));
-        let mut sink = ApiServiceSink {
-            services: ApiServices::default(),
-            initial: ApiServices::default(),
-            is_filled: false,
-            known: feed.known.clone(),
-        };
-        sink.watch_opened();
-        assert!(!is_known(), "nothing was read yet");
-        sink.replace(ResourceVersion(1)).unwrap();
-        feed.recorder.connected(WatchConnection::Yes);
-        tokio::time::advance(LOST_MAX * 2).await;
-        feed.upstream_answers();
-        assert!(is_known());
-        // A watch that ends is opened again; attempts that fail do not count from the beginning.
-        feed.recorder
-            .connected(WatchConnection::No(StreamEnd::Clean));
-        tokio::time::advance(LOST_MAX).await;
-        feed.recorder.connected(WatchConnection::No(StreamEnd::Cut));
-        feed.upstream_answers();
-        assert!(is_known());
-        tokio::time::advance(Duration::from_secs(1)).await;
-        feed.upstream_answers();
-        assert!(!is_known());
-        sink.watch_opened();
-        assert!(is_known());
-    }
-}
+mod tests;

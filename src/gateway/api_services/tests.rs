@@ -1,0 +1,116 @@
+//! What the feed believes, and for how long. Upstream is scripted; the clock is paused and moves only when all tasks wait.
+
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
+
+use super::*;
+use crate::resource::Gvr;
+use crate::upstream::driver::RequestPurpose;
+use crate::upstream::driver::tests::scripted::{Asked, Feed, Script, marker, push, sort_of};
+
+/// Longer than every wait of the feed, and shorter than a watch may last.
+const TIMEOUT: Duration = Duration::from_secs(400);
+
+/// A feed, and the requests that its upstream gets.
+struct Stage {
+    feed: Arc<ApiServiceFeed<Script>>,
+    requests: Receiver<Asked>,
+}
+
+impl Stage {
+    fn start() -> Self {
+        let (script, requests) = Script::new();
+        let feed = Arc::new(ApiServiceFeed::new(Arc::new(script)));
+        let running = Arc::clone(&feed);
+        tokio::spawn(async move { running.run().await });
+        Self { feed, requests }
+    }
+
+    /// A feed that has streamed these lines.
+    async fn streamed(lines: &[String]) -> (Self, Feed) {
+        let mut stage = Self::start();
+        let stream = stage.requests.recv().await.unwrap();
+        assert_eq!(sort_of(&stream.path), "stream latest");
+        let feed = stream.open();
+        push(&feed, lines).await;
+        (stage, feed)
+    }
+
+    /// Upstream's watches are accepted and silent, and its lists are these.
+    async fn serve_lists(requests: &mut Receiver<Asked>, list: &str) {
+        let mut silent = Vec::new();
+        while let Some(request) = requests.recv().await {
+            match request.purpose {
+                RequestPurpose::Watch => silent.push(request.open()),
+                _ => request.whole(200, list).await,
+            }
+        }
+    }
+
+    fn known(&self) -> Arc<ApiServiceKnowledge> {
+        Arc::clone(&self.feed.known.borrow())
+    }
+}
+
+/// The service that serves the tests' group, if that is known.
+fn service(known: &ApiServiceKnowledge) -> Option<Box<str>> {
+    let ApiServiceKnowledge::Known(services) = known else {
+        return None;
+    };
+    services.service(&Gvr::new("example.com", "v1", "widgets"))
+}
+
+/// The APIService of the tests' group at this version.
+fn object(version: u64, spec: &str) -> String {
+    format!(
+        r#"{{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{{"name":"v1.example.com","uid":"u","resourceVersion":"{version}"}},"spec":{{"group":"example.com","version":"v1"{spec}}}}}"#
+    )
+}
+
+const LOCAL: &str = "";
+const MOVED: &str = r#","service":{"namespace":"ns","name":"s"}"#;
+
+fn line(kind: &str, version: u64, spec: &str) -> String {
+    format!(
+        "{{\"type\":\"{kind}\",\"object\":{}}}\n",
+        object(version, spec)
+    )
+}
+
+fn list(version: u64, item: &str) -> String {
+    format!(
+        r#"{{"kind":"APIServiceList","apiVersion":"apiregistration.k8s.io/v1","metadata":{{"resourceVersion":"{version}"}},"items":[{item}]}}"#
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_moves_while_the_watch_is_silent_is_found_out() {
+    let initial = [line("ADDED", 3, LOCAL), marker(5)];
+    let (mut stage, _silent) = Stage::streamed(&initial).await;
+    assert!(matches!(*stage.known(), ApiServiceKnowledge::Known(_)));
+    let mut known = stage.feed.subscribe();
+    let moved = list(20, &object(15, MOVED));
+    tokio::select! {
+        () = Stage::serve_lists(&mut stage.requests, &moved) => unreachable!("the feed runs"),
+        learnt = timeout(TIMEOUT, known.wait_for(|known| service(known).is_some())) => {
+            assert!(learnt.is_ok(), "the silent watch is believed");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_comes_after_newer_ones_is_not_left_out() {
+    let initial = [line("ADDED", 3, LOCAL), marker(8)];
+    let (mut stage, feed) = Stage::streamed(&initial).await;
+    push(&feed, &[line("MODIFIED", 7, MOVED)]).await;
+    let mut known = stage.feed.subscribe();
+    let moved = list(20, &object(7, MOVED));
+    let stream = stage.requests.recv().await.unwrap();
+    stream.refuse(422).await;
+    tokio::select! {
+        () = Stage::serve_lists(&mut stage.requests, &moved) => unreachable!("the feed runs"),
+        learnt = timeout(TIMEOUT, known.wait_for(|known| service(known).is_some())) => {
+            assert!(learnt.is_ok(), "the late change is left out");
+        }
+    }
+}
