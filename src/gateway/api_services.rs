@@ -26,7 +26,7 @@ use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 
 /// Items per page where upstream does not stream lists. Clusters have less than a hundred.
 const PAGE_LEN: u32 = 500;
-/// How long the watch may be missing while upstream answers otherwise: then a group may have moved unnoticed.
+/// How long nothing may show that what is known is upstream's, while upstream answers otherwise: then a group may have moved unnoticed.
 const LOST_MAX: Duration = Duration::from_secs(120);
 /// An APIService holds a certificate authority at most.
 const FRAME_LEN_MAX: usize = 4 << 20;
@@ -47,14 +47,25 @@ impl<F: Fetch> ApiServiceFeed<F> {
         }
     }
 
-    /// Notes that upstream has answered discovery. If the watch is missing all the same, what was known is not relied on any more.
+    /// Notes that upstream has answered discovery. If it has not confirmed what is known all the same, that is not relied on any more.
     pub(super) fn upstream_answers(&self) {
-        let lost_since = *self.recorder.lost_since.lock();
-        let is_lost = lost_since.is_some_and(|since| since.elapsed() > LOST_MAX);
-        if is_lost && matches!(**self.known.borrow(), ApiServiceKnowledge::Known(_)) {
-            let reason = format!("not watched: {}", self.recorder.failure.lock());
+        let mut proof = self.recorder.proof.lock();
+        let answering_since = *proof.answering_since.get_or_insert_with(Instant::now);
+        let since = proof.proven_at.max(Some(answering_since));
+        let is_overdue = since.is_some_and(|since| since.elapsed() > LOST_MAX);
+        if is_overdue && matches!(**self.known.borrow(), ApiServiceKnowledge::Known(_)) {
+            proof.is_lost = true;
+            let reason = match &**self.recorder.failure.lock() {
+                "" => "nothing confirms what was read of them".to_owned(),
+                failure => format!("not watched: {failure}"),
+            };
             self.publish(ApiServiceKnowledge::Unreadable(reason));
         }
+    }
+
+    /// Notes that upstream has not answered discovery: what is known stays valid, as caches do.
+    pub(super) fn upstream_fails(&self) {
+        self.recorder.proof.lock().answering_since = None;
     }
 
     /// Follows what is known.
@@ -77,6 +88,7 @@ impl<F: Fetch> ApiServiceFeed<F> {
                 initial: ApiServiceState::default(),
                 is_filled: false,
                 known: self.known.clone(),
+                recorder: Arc::clone(&self.recorder),
             };
             let driver = Driver::new(
                 Arc::clone(&self.fetch),
@@ -144,18 +156,13 @@ impl ApiServiceState {
 struct ApiServiceSink {
     state: ApiServiceState,
     initial: ApiServiceState,
+    /// Whether all APIServices were read.
     is_filled: bool,
     known: watch::Sender<Arc<ApiServiceKnowledge>>,
+    recorder: Arc<FeedRecorder>,
 }
 
 impl Sink for ApiServiceSink {
-    /// What was not relied on while the watch was missing is known again: the watch continues from there.
-    fn watch_opened(&mut self) {
-        if self.is_filled {
-            self.publish();
-        }
-    }
-
     fn restart(&mut self) {
         self.initial = ApiServiceState::default();
     }
@@ -197,23 +204,46 @@ impl Sink for ApiServiceSink {
         Some(held.len() == entries.len() && entries.iter().all(is_held))
     }
 
+    /// Batches come before all APIServices were read, and what is not relied on stays so until upstream has confirmed it: a watch that was
+    /// merely opened again may have to bring what the last one lacked.
     fn publish(&mut self) {
-        publish(
-            &self.known,
-            ApiServiceKnowledge::Known(self.state.services.clone()),
-        );
+        let proof = self.recorder.proof.lock();
+        if self.is_filled && !proof.is_lost {
+            publish(
+                &self.known,
+                ApiServiceKnowledge::Known(self.state.services.clone()),
+            );
+        }
     }
 
-    fn progress(&mut self, _: ResourceVersion) {}
+    fn progress(&mut self, _: ResourceVersion) {
+        self.publish();
+    }
+
+    /// A comparison may have confirmed the state.
+    fn tick(&mut self) {
+        self.publish();
+    }
 
     fn bookmark(&mut self, _: &[u8], _: &Bookmark) {}
 }
 
-/// Remembers why the last attempt failed, and since when the watch is missing.
+/// Remembers why the last attempt failed, and when upstream last showed that the state is its own.
 #[derive(Debug, Default)]
 struct FeedRecorder {
     failure: Mutex<String>,
-    lost_since: Mutex<Option<Instant>>,
+    proof: Mutex<Proof>,
+}
+
+/// What speaks for the state that is known.
+#[derive(Debug, Default)]
+struct Proof {
+    /// When upstream last showed that the state is its own.
+    proven_at: Option<Instant>,
+    /// Since when upstream has answered discovery; `None` while it does not.
+    answering_since: Option<Instant>,
+    /// Whether the state is not relied on, until upstream shows again that it is its own.
+    is_lost: bool,
 }
 
 impl DriverRecorder for FeedRecorder {
@@ -223,12 +253,12 @@ impl DriverRecorder for FeedRecorder {
 
     fn relisted(&self, _: RelistReason) {}
 
-    fn connected(&self, connected: WatchConnection) {
-        let mut lost_since = self.lost_since.lock();
-        *lost_since = match connected {
-            WatchConnection::Yes => None,
-            WatchConnection::No(_) => lost_since.or_else(|| Some(Instant::now())),
-        };
+    fn connected(&self, _: WatchConnection) {}
+
+    fn proven(&self) {
+        let mut proof = self.proof.lock();
+        proof.proven_at = Some(Instant::now());
+        proof.is_lost = false;
     }
 
     fn failed(&self, report: FailureReport<'_>) {

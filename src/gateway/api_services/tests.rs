@@ -6,7 +6,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::resource::Gvr;
 use crate::upstream::driver::RequestPurpose;
-use crate::upstream::driver::tests::scripted::{Asked, Feed, Script, marker, push, sort_of};
+use crate::upstream::driver::tests::scripted::{
+    Asked, Feed, Script, bookmark, marker, push, settled, sort_of,
+};
 
 /// Longer than every wait of the feed, and shorter than a watch may last.
 const TIMEOUT: Duration = Duration::from_secs(400);
@@ -113,4 +115,87 @@ async fn a_change_that_comes_after_newer_ones_is_not_left_out() {
             assert!(learnt.is_ok(), "the late change is left out");
         }
     }
+}
+
+fn is_known(stage: &Stage) -> bool {
+    matches!(*stage.known(), ApiServiceKnowledge::Known(_))
+}
+
+/// Caches that were just restored would be given up for what is only late.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_known_before_all_api_services_were_read() {
+    let (stage, feed) = Stage::streamed(&[line("ADDED", 3, LOCAL)]).await;
+    assert_eq!(*stage.known(), ApiServiceKnowledge::Unread);
+    push(&feed, &[marker(5)]).await;
+    assert!(is_known(&stage));
+}
+
+/// Upstream answers discovery, and accepts no watch and no list of APIServices for so long.
+async fn refuse_all(stage: &mut Stage, time: Duration) {
+    let end = Instant::now() + time;
+    while let Ok(request) = tokio::time::timeout_at(end, stage.requests.recv()).await {
+        stage.feed.upstream_answers();
+        request.unwrap().refuse(503).await;
+    }
+    stage.feed.upstream_answers();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_opens_again_after_a_loss_proves_nothing_yet() {
+    let initial = [line("ADDED", 3, LOCAL), marker(5)];
+    let (mut stage, feed) = Stage::streamed(&initial).await;
+    drop(feed);
+    refuse_all(&mut stage, LOST_MAX - Duration::from_secs(5)).await;
+    assert!(is_known(&stage));
+    refuse_all(&mut stage, Duration::from_secs(10)).await;
+    assert!(!is_known(&stage));
+    let feed = loop {
+        let request = stage.requests.recv().await.unwrap();
+        match request.purpose {
+            RequestPurpose::Watch => break request.open(),
+            _ => request.refuse(503).await,
+        }
+    };
+    settled().await;
+    assert!(!is_known(&stage), "what the last watch lacked has not come");
+    push(&feed, &[line("MODIFIED", 7, MOVED), bookmark(9)]).await;
+    assert_eq!(service(&stage.known()).as_deref(), Some("ns/s"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_proves_what_is_known_while_the_watch_is_missing() {
+    let initial = [line("ADDED", 3, LOCAL), marker(5)];
+    let (mut stage, feed) = Stage::streamed(&initial).await;
+    drop(feed);
+    let same = list(20, &object(3, LOCAL));
+    let end = Instant::now() + LOST_MAX * 4;
+    while let Ok(request) = tokio::time::timeout_at(end, stage.requests.recv()).await {
+        stage.feed.upstream_answers();
+        assert!(is_known(&stage));
+        let request = request.unwrap();
+        match request.purpose {
+            RequestPurpose::Watch => request.refuse(503).await,
+            _ => request.whole(200, &same).await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_stays_while_upstream_is_out_of_reach_and_for_a_while_after() {
+    let initial = [line("ADDED", 3, LOCAL), marker(5)];
+    let (stage, _silent) = Stage::streamed(&initial).await;
+    stage.feed.upstream_answers();
+    stage.feed.upstream_fails();
+    tokio::time::advance(LOST_MAX * 4).await;
+    stage.feed.upstream_answers();
+    assert!(
+        is_known(&stage),
+        "nothing was confirmed because nothing answered"
+    );
+    tokio::time::advance(LOST_MAX).await;
+    stage.feed.upstream_answers();
+    assert!(is_known(&stage));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    stage.feed.upstream_answers();
+    assert!(!is_known(&stage));
 }

@@ -49,7 +49,7 @@ impl Registry {
     }
 
     /// Goes by this from now on, and ends what is not allowed any more.
-    fn apply(&self, next: &Arc<ApiServiceKnowledge>) {
+    pub(super) fn apply(&self, next: &Arc<ApiServiceKnowledge>) {
         let limitation = next.limitation();
         match &limitation {
             Some(limitation) => warn!("{limitation}"),
@@ -64,9 +64,10 @@ impl Registry {
             return;
         };
         let before = self.state().last_known.replace(services.clone());
+        // kube-apiserver answers from its own storage with a local APIService and without one, which a new custom resource is for a moment.
         let has_moved = |gvr: &Gvr| {
-            let before = before.as_ref().map(|before| before.origin(gvr));
-            before.is_some_and(|before| before != services.origin(gvr))
+            let before = before.as_ref();
+            before.is_some_and(|before| before.service(gvr) != services.service(gvr))
         };
         self.end_caches_that(|gvr| has_moved(gvr) || !self.is_for_memory(gvr));
     }

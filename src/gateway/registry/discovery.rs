@@ -40,6 +40,7 @@ impl Registry {
             match discover(&self.client).await {
                 Ok(discovery) => self.discovered(discovery),
                 Err(error) => {
+                    self.api_services.upstream_fails();
                     let causes = one_line(&error);
                     warn!(
                         error = causes,

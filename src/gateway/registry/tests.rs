@@ -23,6 +23,7 @@ use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::auth::guard::Forwarding;
 use crate::cache::tests::samples::keep;
+use crate::cache_rule::ApiService;
 use crate::config::ResourcePattern;
 use crate::decode::UpstreamStatus;
 use crate::fairness::Permits;
@@ -532,4 +533,35 @@ async fn what_says_that_a_definition_may_have_changed_has_discovery_read_again()
             "{code}"
         );
     }
+}
+
+/// What is known if one APIService has this specification besides its group `example.com` and version.
+fn known_with(version: &str, spec: &str) -> Arc<ApiServiceKnowledge> {
+    let json = format!(r#"{{"spec":{{"group":"example.com","version":"{version}"{spec}}}}}"#);
+    let service = ApiService::read(&format!("{version}.example.com"), json.as_bytes());
+    Arc::new(ApiServiceKnowledge::Known([service].into_iter().collect()))
+}
+
+const BY_SERVICE: &str = r#","service":{"namespace":"ns","name":"s"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_is_given_up_only_if_other_bytes_may_come() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        extra_kinds: vec!["widgets.v1.example.com=Widget".parse().unwrap()],
+        ..Options::default()
+    };
+    let apiserver = apiserver::start(listener, options).unwrap();
+    let mut registry = registry(apiserver.address()).await;
+    registry.settings.cached.allowed = vec!["*.example.com".parse().unwrap()];
+    registry.apply(&known_with("v2", ""));
+    let key = CacheKey::json(&Gvr::new("example.com", "v1", "widgets"));
+    let cache = served(&registry, &key).await;
+    registry.apply(&known_with("v1", ""));
+    assert!(
+        !cache.hub.is_closed(),
+        "its APIService has appeared after the custom resource"
+    );
+    registry.apply(&known_with("v1", BY_SERVICE));
+    assert!(cache.hub.is_expired());
 }
