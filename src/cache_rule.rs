@@ -56,7 +56,7 @@ pub enum ApiServiceKnowledge {
 pub enum ForwardReason {
     /// The settings exclude it.
     Excluded,
-    /// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
+    /// Events are never cached.
     Events,
     /// This service serves it, which may filter lists by caller.
     Service(Box<str>),
@@ -79,7 +79,7 @@ pub fn may_cache(
     if !lists.allow(gvr) {
         return Err(ForwardReason::Excluded);
     }
-    if &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io") {
+    if gvr.is_events() {
         return Err(ForwardReason::Events);
     }
     if lists.name_group_of(gvr) {

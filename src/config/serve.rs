@@ -362,10 +362,15 @@ fn pinned(
     let mut pinned = Vec::new();
     for text in words(&flags.pin_resources) {
         let gvr = kinds::named_resource(&text).map_err(|error| refuse(&text, error.to_string()))?;
-        if !cached.allow(&gvr) {
-            let reason =
-                "never cached: see --cache-resources and --passthrough-resources".to_owned();
-            return Err(refuse(&text, reason));
+        let reason = if gvr.is_events() {
+            Some("events are never cached")
+        } else if !cached.allow(&gvr) {
+            Some("never cached: see --cache-resources and --passthrough-resources")
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            return Err(refuse(&text, reason.to_owned()));
         }
         pinned.push(gvr);
     }

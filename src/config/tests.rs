@@ -260,6 +260,14 @@ fn settings_that_contradict_each_other_are_refused() {
         &format!("serve {PLAIN} --cache-resources nodes --pin-resources pods.v1"),
         "never cached",
     );
+    for events in ["events", "events.v1", "events.events.k8s.io"] {
+        for command in ["serve", "config check"] {
+            refused(
+                &format!("{command} {PLAIN} --pin-resources pods,{events}"),
+                &format!("--pin-resources {events}: events are never cached"),
+            );
+        }
+    }
     for (flags, message) in [
         (
             "--operator-listen 127.0.0.1:8443",

@@ -28,6 +28,13 @@ impl Gvr {
         }
     }
 
+    /// Whether these are Events, in either of their groups. kube-apiserver itself keeps no watch cache of them and sends no bookmarks for
+    /// them (docs/PROTOCOL.md §0.1).
+    #[must_use]
+    pub fn is_events(&self) -> bool {
+        &*self.resource == "events" && matches!(&*self.group, "" | "events.k8s.io")
+    }
+
     /// `v1` or `apps/v1`, as in an object's `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> String {

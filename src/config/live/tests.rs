@@ -118,6 +118,14 @@ fn a_file_that_cannot_be_used_is_refused_with_the_field() {
         ("drainDelay: 50s\n", "--drain-delay must be between"),
         ("watchMax: 7\n", "gateway.yaml:6: watchMax: unknown key"),
         ("pinResources: [pods.v1, \n", "gateway.yaml:"),
+        (
+            "pinResources: [events]\n",
+            "--pin-resources events: events are never cached",
+        ),
+        (
+            "pinResources: [secrets]\n",
+            "--pin-resources secrets: never cached",
+        ),
     ] {
         stage.write(settings);
         stage.refused(words);

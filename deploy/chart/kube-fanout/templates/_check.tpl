@@ -122,6 +122,9 @@
 {{- if not (or $builtIn (regexMatch "^[^.]+[.]v[0-9]+((alpha|beta)[0-9]+)?([.]|$)" .)) -}}
 {{- fail (printf "config.pinResources: write %s with its version, like widgets.v1.example.com" .) -}}
 {{- end -}}
+{{- if regexMatch "^events([.]v[0-9]+((alpha|beta)[0-9]+)?)?([.]events[.]k8s[.]io)?$" . -}}
+{{- fail (printf "config.pinResources: %s: events are never cached" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
