@@ -72,6 +72,8 @@ struct StreamMapState {
 impl StreamMap {
     fn lock(&self) -> MutexGuard<'_, StreamMapState> {
         self.0.lock()
+    /// How often streams were expired.
+    expiries: u64,
     }
 
     /// Removes a stream unless a client has joined it in the meantime; joining takes the same lock.
@@ -121,7 +123,26 @@ impl Tables {
 
     /// Joins a stream that has all events after a version; starts one if necessary and if the client's share of streams allows it.
     fn join(&self, key: &Key, after: ResourceVersion, peer: Peer) -> Option<StreamMember> {
-        let mut streams = self.stream_map.lock();
+        self.join_in(self.stream_map.lock(), key, after, peer)
+    }
+
+    /// As [`Self::join`], for a client of another stream. `None` if streams were expired since it joined that one: another server may serve
+    /// the resource, and nothing has asked the rule of what may be shared again.
+    fn rejoin(&self, body: &TableBody) -> Option<StreamMember> {
+        let streams = self.stream_map.lock();
+        if streams.expiries != body.expiries {
+            return None;
+        }
+        self.join_in(streams, &body.stream().key, body.after, body.peer)
+    }
+
+    fn join_in(
+        &self,
+        mut streams: MutexGuard<'_, StreamMapState>,
+        key: &Key,
+        after: ResourceVersion,
+        peer: Peer,
+    ) -> Option<StreamMember> {
         if streams.is_closed || streams.unreadable.contains(key) {
             return None;
         }
@@ -173,7 +194,8 @@ impl Tables {
     /// Ends the streams of these resources with 410: their clients list again.
     pub(crate) fn expire(&self, is_expired: impl Fn(&Gvr) -> bool) {
         let expired: Vec<_> = {
-            let streams = self.stream_map.lock();
+            let mut streams = self.stream_map.lock();
+            streams.expiries += 1;
             let streams = streams.streams.iter();
             let expired = streams.filter(|(key, _)| is_expired(&key.gvr));
             expired.flat_map(|(_, streams)| streams).cloned().collect()

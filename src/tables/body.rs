@@ -14,9 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::Tables;
 use super::event::{RefusalEffect, refused};
 use super::request::TableWatchRequest;
-#[cfg(test)]
-use super::stream::TableStream;
-use super::stream::{StreamMember, TableStreamEnd};
+use super::stream::{StreamMember, TableStream, TableStreamEnd};
 use crate::admission::WatchPermit;
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
@@ -32,9 +30,11 @@ use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
 pub(crate) struct TableBody {
     tables: Arc<Tables>,
     position: StreamPosition,
+    /// How often streams had been expired when the client joined.
+    pub(super) expiries: u64,
     /// The client knows all versions up to this one.
-    after: ResourceVersion,
-    peer: Peer,
+    pub(super) after: ResourceVersion,
+    pub(super) peer: Peer,
     /// Whether the next line is the first one, which carries the column definitions.
     is_first: bool,
     /// Whether the client may still move to another stream after upstream has refused this one; it may once.
@@ -91,8 +91,10 @@ impl TableBody {
         recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
         recorder.started();
+        let expiries = tables.stream_map.lock().expiries;
         Self {
             tables,
+            expiries,
             position: StreamPosition::new(member, request.after),
             after: request.after,
             peer: request.peer,
@@ -110,7 +112,6 @@ impl TableBody {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn stream(&self) -> &Arc<TableStream> {
         self.position.member.stream()
     }
@@ -177,11 +178,7 @@ impl TableBody {
 
     /// Moves the client to a stream that starts at its version; false if there is none.
     fn try_move(&mut self) -> bool {
-        let key = &self.position.member.stream().key;
-        let member = self
-            .may_move
-            .then(|| self.tables.join(key, self.after, self.peer))
-            .flatten();
+        let member = self.may_move.then(|| self.tables.rejoin(self)).flatten();
         self.may_move = false;
         let has_moved = member.is_some();
         if let Some(member) = member {

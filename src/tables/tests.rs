@@ -299,6 +299,26 @@ async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
     assert_eq!(moved.await.unwrap(), Some(added(10, COLUMNS)));
 }
 
+#[tokio::test]
+async fn a_client_does_not_move_to_another_stream_once_another_server_may_serve_the_resource() {
+    let mut upstream = Upstream::new().await;
+    let old = upstream.client(5, "");
+    let request = upstream.request().await;
+    let new = upstream.client(9, "");
+    let lines = request.grant();
+    let (mut old, mut new) = (opened(old).await, opened(new).await);
+    lines.send(EXPIRED.to_owned()).await.unwrap();
+    old.expect(Some(EXPIRED.to_owned())).await;
+    // Its stream has ended, so it is not among those that are ended now.
+    upstream.tables.expire(|_| true);
+    let refused = tokio::select! {
+        refused = new.next() => refused,
+        request = upstream.request() => unreachable!("{} is read from the other server", request.query),
+    };
+    assert_eq!(refused, Some(EXPIRED.to_owned()));
+    new.expect(None).await;
+}
+
 /// kubectl accepts plain objects, too.
 #[tokio::test]
 async fn what_upstream_sends_instead_of_tables_reaches_the_client_as_it_is() {
