@@ -45,8 +45,13 @@ pub struct ApiServices(Vec<ApiService>);
 pub enum ApiServiceKnowledge {
     /// They were not read yet.
     Unread,
-    /// They cannot be read, for this reason.
-    Unreadable(String),
+    /// They cannot be read.
+    Unreadable {
+        /// Why.
+        reason: String,
+        /// What was known before, if anything was: who was a service's is not taken to be kube-apiserver's.
+        last: Option<ApiServices>,
+    },
     /// They were read, and are followed.
     Known(ApiServices),
 }
@@ -85,15 +90,15 @@ pub fn may_cache(
     if lists.name_group_of(gvr) {
         return Ok(());
     }
-    match known {
-        ApiServiceKnowledge::Unread | ApiServiceKnowledge::Unreadable(_) => is_built_in(&gvr.group)
+    let origin = known.last().map(|services| services.origin(gvr));
+    let is_known = matches!(known, ApiServiceKnowledge::Known(_));
+    match origin {
+        Some(GroupOrigin::Service(service)) => Err(ForwardReason::Service(service)),
+        Some(GroupOrigin::Local) if is_known => Ok(()),
+        Some(GroupOrigin::Unlisted) if is_known => Err(ForwardReason::Unlisted),
+        Some(GroupOrigin::Local | GroupOrigin::Unlisted) | None => is_built_in(&gvr.group)
             .then_some(())
             .ok_or(ForwardReason::Unknown),
-        ApiServiceKnowledge::Known(services) => match services.origin(gvr) {
-            GroupOrigin::Local => Ok(()),
-            GroupOrigin::Service(service) => Err(ForwardReason::Service(service)),
-            GroupOrigin::Unlisted => Err(ForwardReason::Unlisted),
-        },
     }
 }
 
@@ -217,7 +222,7 @@ impl ApiServiceKnowledge {
         match self {
             Self::Known(_) => None,
             Self::Unread => Some(format!("the APIServices were not read yet: {what}")),
-            Self::Unreadable(reason) => {
+            Self::Unreadable { reason, .. } => {
                 Some(format!("the APIServices cannot be read ({reason}): {what}"))
             }
         }
@@ -243,3 +248,13 @@ impl fmt::Display for ForwardReason {
 
 #[cfg(test)]
 mod tests;
+    /// The APIServices as they are known, or as they were known last.
+    #[must_use]
+    pub const fn last(&self) -> Option<&ApiServices> {
+        match self {
+            Self::Known(services) => Some(services),
+            Self::Unreadable { last, .. } => last.as_ref(),
+            Self::Unread => None,
+        }
+    }
+

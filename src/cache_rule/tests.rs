@@ -94,7 +94,10 @@ fn only_a_pattern_that_names_the_group_asserts_that_a_service_does_not_filter() 
 
 #[test]
 fn without_api_services_only_built_in_groups_and_named_resources_are_cached() {
-    let unreadable = ApiServiceKnowledge::Unreadable("403".to_owned());
+    let unreadable = ApiServiceKnowledge::Unreadable {
+        reason: "403".to_owned(),
+        last: None,
+    };
     for known in [ApiServiceKnowledge::Unread, unreadable] {
         check(
             "*,*.example.com",
@@ -116,6 +119,28 @@ fn without_api_services_only_built_in_groups_and_named_resources_are_cached() {
         assert!(known.limitation().is_some());
     }
     assert_eq!(known().limitation(), None);
+}
+
+/// Anybody who may write APIServices can give a version of a built-in group to a service.
+#[test]
+fn what_a_service_served_last_is_forwarded_while_api_services_cannot_be_read() {
+    let unreadable = ApiServiceKnowledge::Unreadable {
+        reason: "403".to_owned(),
+        last: known().last().cloned(),
+    };
+    check(
+        "*",
+        &unreadable,
+        &[
+            ("", "v1", "pods", "cached"),
+            ("batch", "v1", "jobs", "cached"),
+            ("batch", "v1beta1", "jobs", "Service(\"/\")"),
+            ("batch", "v2", "jobs", "cached"),
+            ("example.com", "v1", "widgets", "Unknown"),
+            ("example.com", "v2", "widgets", "Service(\"ns/s\")"),
+            ("example.com", "v3", "widgets", "Unknown"),
+        ],
+    );
 }
 
 #[test]

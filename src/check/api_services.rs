@@ -22,6 +22,9 @@ pub(super) async fn known(client: &Client) -> Result<ApiServices, CheckRequestEr
 pub(super) async fn knowledge(client: &Client) -> ApiServiceKnowledge {
     match known(client).await {
         Ok(services) => ApiServiceKnowledge::Known(services),
-        Err(error) => ApiServiceKnowledge::Unreadable(error.to_string()),
+        Err(error) => ApiServiceKnowledge::Unreadable {
+            reason: error.to_string(),
+            last: None,
+        },
     }
 }

@@ -59,7 +59,7 @@ impl<F: Fetch> ApiServiceFeed<F> {
                 "" => "nothing confirms what was read of them".to_owned(),
                 failure => format!("not watched: {failure}"),
             };
-            self.publish(ApiServiceKnowledge::Unreadable(reason));
+            self.give_up(reason);
         }
     }
 
@@ -101,7 +101,7 @@ impl<F: Fetch> ApiServiceFeed<F> {
             );
             let end = driver.run().await;
             let reason = self.recorder.failure.lock().clone();
-            self.publish(ApiServiceKnowledge::Unreadable(reason));
+            self.give_up(reason);
             let backoff = match end {
                 DriverEnd::GivenUp(GiveUp::Unavailable) => &mut short,
                 DriverEnd::GivenUp(_) | DriverEnd::Gone | DriverEnd::WentBack => &mut long,
@@ -111,8 +111,12 @@ impl<F: Fetch> ApiServiceFeed<F> {
         }
     }
 
-    fn publish(&self, next: ApiServiceKnowledge) {
-        publish(&self.known, next);
+    fn give_up(&self, reason: String) {
+        let last = self.known.borrow().last().cloned();
+        publish(
+            &self.known,
+            ApiServiceKnowledge::Unreadable { reason, last },
+        );
     }
 }
 

@@ -37,7 +37,7 @@ use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
-use crate::cache_rule::{ApiServiceKnowledge, ApiServices, ForwardReason, may_cache};
+use crate::cache_rule::{ApiServiceKnowledge, ForwardReason, may_cache};
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
@@ -130,8 +130,6 @@ struct RegistryState {
     slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
     /// Resources with a slot that the last discovery did not list.
     missing: HashSet<CacheKey, foldhash::fast::RandomState>,
-    /// The APIServices as they were last known, to find the groups that have moved since.
-    last_known: Option<ApiServices>,
     /// How short memory is.
     pressure: PressureLevel,
     /// The tasks of all slots; dropped with the registry.

@@ -59,7 +59,11 @@ fn service(known: &ApiServiceKnowledge) -> Option<Box<str>> {
     let ApiServiceKnowledge::Known(services) = known else {
         return None;
     };
-    services.service(&Gvr::new("example.com", "v1", "widgets"))
+    services.service(&widgets())
+}
+
+fn widgets() -> Gvr {
+    Gvr::new("example.com", "v1", "widgets")
 }
 
 /// The APIService of the tests' group at this version.
@@ -198,4 +202,15 @@ async fn what_is_known_stays_while_upstream_is_out_of_reach_and_for_a_while_afte
     tokio::time::advance(Duration::from_secs(1)).await;
     stage.feed.upstream_answers();
     assert!(!is_known(&stage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_known_last_is_not_forgotten_with_a_loss() {
+    let initial = [line("ADDED", 3, MOVED), marker(5)];
+    let (mut stage, feed) = Stage::streamed(&initial).await;
+    drop(feed);
+    refuse_all(&mut stage, LOST_MAX * 2).await;
+    assert!(!is_known(&stage));
+    let last = stage.known().last().cloned().unwrap();
+    assert!(last.service(&widgets()).is_some());
 }

@@ -58,16 +58,11 @@ impl Registry {
         self.metrics
             .api_services_known()
             .set(i64::from(limitation.is_none()));
-        self.known.store(Arc::clone(next));
-        let ApiServiceKnowledge::Known(services) = &**next else {
-            self.end_caches_that(|gvr| !self.is_for_memory(gvr));
-            return;
-        };
-        let before = self.state().last_known.replace(services.clone());
+        let before = self.known.swap(Arc::clone(next));
         // kube-apiserver answers from its own storage with a local APIService and without one, which a new custom resource is for a moment.
-        let has_moved = |gvr: &Gvr| {
-            let before = before.as_ref();
-            before.is_some_and(|before| before.service(gvr) != services.service(gvr))
+        let has_moved = |gvr: &Gvr| match (before.last(), next.last()) {
+            (Some(before), Some(next)) => before.service(gvr) != next.service(gvr),
+            (_, _) => false,
         };
         self.end_caches_that(|gvr| has_moved(gvr) || !self.is_for_memory(gvr));
     }
