@@ -17,6 +17,19 @@ pub fn api_services() -> Gvr {
     Gvr::new("apiregistration.k8s.io", "v1", "apiservices")
 }
 
+/// The name of the APIService of a resource's group and version.
+#[must_use]
+pub fn api_service_name(gvr: &Gvr) -> String {
+    format!("{}.{}", gvr.version, gvr.group)
+}
+
+/// Whether each response that a cache of the resource is filled from has to be proven to be kube-apiserver's: not of built-in groups, and
+/// not where the operator asserts that it does not matter.
+#[must_use]
+pub fn must_prove_origin(gvr: &Gvr, lists: &CacheLists) -> bool {
+    !is_built_in(&gvr.group) && !lists.name_group_of(gvr)
+}
+
 /// Who serves a group and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupOrigin {
@@ -137,6 +150,16 @@ impl ApiServices {
         }
     }
 
+    /// The services' APIServices whose groups and versions no service serves `later`.
+    pub fn departed<'a>(&'a self, later: &Self) -> impl Iterator<Item = &'a ApiService> {
+        self.0.iter().filter(|one| {
+            let then = later.position(&one.group, &one.version);
+            let then = then.ok().map(|at| &later.0[at].origin);
+            matches!(one.origin, GroupOrigin::Service(_))
+                && !matches!(then, Some(GroupOrigin::Service(_)))
+        })
+    }
+
     /// The groups and versions that a service serves, as `group/version`, each with its service.
     pub fn aggregated(&self) -> impl Iterator<Item = (String, &str)> {
         self.0.iter().filter_map(|service| match &service.origin {
@@ -151,6 +174,19 @@ impl ApiServices {
         self.0
             .binary_search_by(|one| (&*one.group, &*one.version).cmp(&(group, version)))
     }
+}
+
+/// From a list of them.
+impl<'de> Deserialize<'de> for ApiServices {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ApiServiceList { items } = ApiServiceList::deserialize(deserializer)?;
+        Ok(items.into_iter().collect())
+    }
+}
+
+#[derive(Deserialize)]
+struct ApiServiceList {
+    items: Vec<ApiService>,
 }
 
 impl FromIterator<ApiService> for ApiServices {
@@ -215,6 +251,16 @@ struct ServiceReference {
 }
 
 impl ApiServiceKnowledge {
+    /// The APIServices as they are known, or as they were known last.
+    #[must_use]
+    pub const fn last(&self) -> Option<&ApiServices> {
+        match self {
+            Self::Known(services) => Some(services),
+            Self::Unreadable { last, .. } => last.as_ref(),
+            Self::Unread => None,
+        }
+    }
+
     /// What is said of the APIServices where a person looks; `None` while they are known.
     #[must_use]
     pub fn limitation(&self) -> Option<String> {
@@ -248,13 +294,3 @@ impl fmt::Display for ForwardReason {
 
 #[cfg(test)]
 mod tests;
-    /// The APIServices as they are known, or as they were known last.
-    #[must_use]
-    pub const fn last(&self) -> Option<&ApiServices> {
-        match self {
-            Self::Known(services) => Some(services),
-            Self::Unreadable { last, .. } => last.as_ref(),
-            Self::Unread => None,
-        }
-    }
-

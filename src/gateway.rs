@@ -1,8 +1,7 @@
 //! Composition root: builds all parts of a gateway from the settings, connects them, and owns every task.
 //!
 //! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache, by `cache_rule` and
-//! what `api_services` learns; `slot` owns one cache and the
-//! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
+//! what `api_services` learns; `slot` owns one cache and the task that fills it, by requests of `local_fetch`, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up,
 //! `operators` reserves capacity for the operators' port, `canary` times writes of the gateway's own, `pressure` decides what is given back
@@ -26,6 +25,7 @@ mod handover;
 mod hooks;
 mod list_progress;
 mod live;
+mod local_fetch;
 mod older_states;
 mod operators;
 mod pressure;

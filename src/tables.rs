@@ -15,6 +15,7 @@ mod stream;
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,12 +39,18 @@ const STREAMS_MAX: usize = 128;
 /// How long a stream outlives its last client: scripts call kubectl repeatedly.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// Tells, once upstream has begun to answer a request for a resource, whether the answer is kube-apiserver's own; if not, or if that cannot
+/// be told, why.
+pub(crate) type OriginCheck =
+    Arc<dyn Fn(&Gvr) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
 /// All shared streams.
 pub(crate) struct Tables {
     stream_map: Arc<StreamMap>,
     client: Arc<Client>,
     metrics: Arc<Metrics>,
     frame_len_max: usize,
+    origin_check: OriginCheck,
     /// One for each stream.
     permits: Permits,
     /// The tasks of all streams; they end when this is dropped.
@@ -65,6 +72,8 @@ struct StreamMapState {
     /// A key has several streams if clients came with versions that the older streams do not reach back to.
     streams: HashMap<Key, Vec<Arc<TableStream>>, foldhash::fast::RandomState>,
     is_closed: bool,
+    /// How often streams were expired.
+    expiries: u64,
     /// Watches whose events could not be read: they are forwarded.
     unreadable: HashSet<Key, foldhash::fast::RandomState>,
 }
@@ -72,8 +81,6 @@ struct StreamMapState {
 impl StreamMap {
     fn lock(&self) -> MutexGuard<'_, StreamMapState> {
         self.0.lock()
-    /// How often streams were expired.
-    expiries: u64,
     }
 
     /// Removes a stream unless a client has joined it in the meantime; joining takes the same lock.
@@ -110,8 +117,14 @@ impl StreamMapState {
 }
 
 impl Tables {
-    pub(crate) fn new(client: Arc<Client>, metrics: Arc<Metrics>, frame_len_max: usize) -> Self {
+    pub(crate) fn new(
+        client: Arc<Client>,
+        metrics: Arc<Metrics>,
+        frame_len_max: usize,
+        origin_check: OriginCheck,
+    ) -> Self {
         Self {
+            origin_check,
             stream_map: Arc::default(),
             client,
             metrics,
@@ -160,6 +173,7 @@ impl Tables {
             client: Arc::clone(&self.client),
             metrics: self.metrics.tables((&CacheKey::json(&key.gvr)).into()),
             frame_len_max: self.frame_len_max,
+            origin_check: Arc::clone(&self.origin_check),
             _permit: permit,
         };
         let stream_map = Arc::clone(&self.stream_map);

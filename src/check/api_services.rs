@@ -1,21 +1,13 @@
 //! Reads the APIServices, as a gateway does.
 
-use serde::Deserialize;
-
 use super::requests::{CheckRequestError, decode, read_long};
-use crate::cache_rule::{ApiService, ApiServiceKnowledge, ApiServices, api_services};
+use crate::cache_rule::{ApiServiceKnowledge, ApiServices, api_services};
 use crate::upstream::client::Client;
-
-#[derive(Deserialize)]
-struct ApiServiceList {
-    items: Vec<ApiService>,
-}
 
 /// What a gateway would know of the APIServices.
 pub(super) async fn known(client: &Client) -> Result<ApiServices, CheckRequestError> {
     let path = api_services().collection_path();
-    let list: ApiServiceList = decode(&path, read_long(client, &path).await?)?;
-    Ok(list.items.into_iter().collect())
+    decode(&path, read_long(client, &path).await?)
 }
 
 /// The same for the rule.

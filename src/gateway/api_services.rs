@@ -28,6 +28,9 @@ use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 const PAGE_LEN: u32 = 500;
 /// How long nothing may show that what is known is upstream's, while upstream answers otherwise: then a group may have moved unnoticed.
 const LOST_MAX: Duration = Duration::from_secs(120);
+/// How long a group and version that has left its service still counts as served by it: kube-aggregator's handlers follow the APIServices
+/// a moment later, in each API server.
+const HANDLER_SWITCH_MAX: Duration = Duration::from_secs(10);
 /// An APIService holds a certificate authority at most.
 const FRAME_LEN_MAX: usize = 4 << 20;
 
@@ -87,6 +90,7 @@ impl<F: Fetch> ApiServiceFeed<F> {
                 state: ApiServiceState::default(),
                 initial: ApiServiceState::default(),
                 is_filled: false,
+                departing: Vec::new(),
                 known: self.known.clone(),
                 recorder: Arc::clone(&self.recorder),
             };
@@ -162,8 +166,34 @@ struct ApiServiceSink {
     initial: ApiServiceState,
     /// Whether all APIServices were read.
     is_filled: bool,
+    /// The APIServices that have named a service, and since when they do not.
+    departing: Vec<(ApiService, Instant)>,
     known: watch::Sender<Arc<ApiServiceKnowledge>>,
     recorder: Arc<FeedRecorder>,
+}
+
+impl ApiServiceSink {
+    /// The APIServices, with those that have just stopped to name a service as they were before.
+    fn effective(&mut self) -> ApiServices {
+        let mut services = self.state.services.clone();
+        let last = Arc::clone(&self.known.borrow());
+        let departed = last.last().map(|last| last.departed(&services));
+        let departed: Vec<ApiService> = departed.into_iter().flatten().cloned().collect();
+        self.departing.retain(|(one, _)| departed.contains(one));
+        let now = Instant::now();
+        for service in departed {
+            let before = self.departing.iter().find(|(one, _)| *one == service);
+            let Some((_, since)) = before else {
+                self.departing.push((service.clone(), now));
+                services.put(service);
+                continue;
+            };
+            if now.duration_since(*since) < HANDLER_SWITCH_MAX {
+                services.put(service);
+            }
+        }
+        services
+    }
 }
 
 impl Sink for ApiServiceSink {
@@ -211,12 +241,11 @@ impl Sink for ApiServiceSink {
     /// Batches come before all APIServices were read, and what is not relied on stays so until upstream has confirmed it: a watch that was
     /// merely opened again may have to bring what the last one lacked.
     fn publish(&mut self) {
-        let proof = self.recorder.proof.lock();
+        let recorder = Arc::clone(&self.recorder);
+        let proof = recorder.proof.lock();
         if self.is_filled && !proof.is_lost {
-            publish(
-                &self.known,
-                ApiServiceKnowledge::Known(self.state.services.clone()),
-            );
+            let services = self.effective();
+            publish(&self.known, ApiServiceKnowledge::Known(services));
         }
     }
 
@@ -224,7 +253,7 @@ impl Sink for ApiServiceSink {
         self.publish();
     }
 
-    /// A comparison may have confirmed the state.
+    /// A comparison may have confirmed the state, or the time of a departure may have passed.
     fn tick(&mut self) {
         self.publish();
     }

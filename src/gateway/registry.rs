@@ -29,6 +29,7 @@ use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardRecord, ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
+use super::local_fetch::LocalFetch;
 use super::older_states::OlderStates;
 use super::operators::OperatorLimits;
 use super::pressure::{HistoryCuts, MemoryRoom, PressureLevel};
@@ -37,7 +38,7 @@ use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
-use crate::cache_rule::{ApiServiceKnowledge, ForwardReason, may_cache};
+use crate::cache_rule::{ApiServiceKnowledge, ForwardReason, may_cache, must_prove_origin};
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
@@ -51,7 +52,7 @@ use crate::serve::resources::{
     Permission, RequestOutcome, Resources, VersionReach,
 };
 use crate::serve::response_status;
-use crate::tables::{self, Tables};
+use crate::tables::{self, OriginCheck, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::Discovery;
 use crate::view::{Hub, ServedResource};
@@ -161,6 +162,7 @@ impl Registry {
             Arc::clone(&client),
             Arc::clone(&metrics),
             settings.limits.frame_len_max,
+            origin_check(&client, &settings.cached),
         );
         Self {
             pinned: pinned.collect(),
@@ -250,6 +252,7 @@ impl Registry {
             resource: resource.clone(),
             encoding: key.encoding,
             client: Arc::clone(&self.client),
+            must_prove_origin: must_prove_origin(gvr, &self.settings.cached),
             retention: self.settings.retention,
             tombstones_len_max: self.tombstones_len_max(gvr),
             limits: self.settings.limits.clone(),
@@ -371,6 +374,16 @@ impl Registry {
     fn is_for_memory(&self, gvr: &Gvr) -> bool {
         self.may_cache(gvr).is_ok()
     }
+}
+
+/// Tells whether kube-apiserver itself has answered the requests for a resource so far.
+fn origin_check(client: &Arc<Client>, lists: &CacheLists) -> OriginCheck {
+    let (client, lists) = (Arc::clone(client), lists.clone());
+    Arc::new(move |gvr| {
+        let unproven = must_prove_origin(gvr, &lists).then(|| gvr.clone());
+        let fetch = LocalFetch::new(Arc::clone(&client), unproven);
+        Box::pin(async move { fetch.check().await.map_err(|error| error.to_string()) })
+    })
 }
 
 /// Whether a request may share a stream with others. Unauthenticated and impersonating requests are left to upstream.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::OriginCheck;
 use super::event::{StoredTableEvent, covers};
 use super::request::Key;
 use crate::cache::{Retention, Ring, RingWriter};
@@ -182,6 +183,7 @@ pub(super) struct TableStreamKeeper {
     pub(super) client: Arc<Client>,
     pub(super) metrics: TableMetrics,
     pub(super) frame_len_max: usize,
+    pub(super) origin_check: OriginCheck,
     /// The client that started the stream pays for it while it lasts.
     pub(super) _permit: Permit,
 }
@@ -245,7 +247,13 @@ impl TableStreamKeeper {
             .ok()?;
         self.metrics.requests.inc();
         match self.client.send_watch(request).await {
-            Ok(response) => Some(response),
+            Ok(response) => match (self.origin_check)(&key.gvr).await {
+                Ok(()) => Some(response),
+                Err(reason) => {
+                    debug!(resource = %key.gvr, reason, "a table watch is not shared");
+                    None
+                }
+            },
             Err(error) => {
                 debug!(resource = %key.gvr, %error, "cannot request a table watch");
                 None

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -92,6 +93,7 @@ impl<T> Answered for Result<(), T> {
 
 struct Upstream {
     tables: Arc<Tables>,
+    is_local: Arc<AtomicBool>,
     request: mpsc::Receiver<Asked>,
     _serving: JoinSet<()>,
 }
@@ -109,8 +111,15 @@ impl Upstream {
         };
         let client = Arc::new(Client::connect(source).await.unwrap());
         let metrics = Arc::new(Metrics::new().unwrap());
+        let is_local = Arc::new(AtomicBool::new(true));
+        let told = Arc::clone(&is_local);
+        let origin_check: OriginCheck = Arc::new(move |_| {
+            let is_local = told.load(Ordering::Relaxed);
+            Box::pin(async move { is_local.then_some(()).ok_or_else(String::new) })
+        });
         Self {
-            tables: Arc::new(Tables::new(client, metrics, 1 << 20)),
+            tables: Arc::new(Tables::new(client, metrics, 1 << 20, origin_check)),
+            is_local,
             request,
             _serving: serving,
         }
@@ -317,6 +326,32 @@ async fn a_client_does_not_move_to_another_stream_once_another_server_may_serve_
     };
     assert_eq!(refused, Some(EXPIRED.to_owned()));
     new.expect(None).await;
+}
+
+#[tokio::test]
+async fn nothing_is_shared_that_another_server_sends() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.request().await.grant();
+    let mut client = opened(client).await;
+    upstream.is_local.store(false, Ordering::Relaxed);
+    drop(lines);
+    // A watch that continues is tried again: the group may have moved back.
+    let lines = upstream.request().await.grant();
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    tokio::select! {
+        () = lines.closed() => {}
+        line = client.next() => unreachable!("{line:?} came from the other server"),
+    }
+    upstream.is_local.store(true, Ordering::Relaxed);
+    let lines = upstream.request().await.grant();
+    lines.send(added(7, COLUMNS)).await.unwrap();
+    client.expect(Some(added(7, COLUMNS))).await;
+    // A first one is forwarded.
+    upstream.is_local.store(false, Ordering::Relaxed);
+    let other = upstream.client(5, "&labelSelector=a");
+    let _lines = upstream.request().await.grant();
+    assert!(other.await.unwrap().is_none());
 }
 
 /// kubectl accepts plain objects, too.

@@ -38,7 +38,7 @@ pub use probe::{NewestVersion, Probe, newest_version, offers_protobuf, probe};
 pub use read_spec::ReadSpec;
 pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
-pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from};
+pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from, short_list};
 
 /// The target of spans, which are never logged; the gateway can send them to a collector.
 const SPAN_TARGET: &str = "kube_fanout::span";

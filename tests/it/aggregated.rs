@@ -6,6 +6,7 @@ mod server;
 mod stage;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use http::StatusCode;
 use kube_fanout::config::{CacheLists, ResourcePattern, ServeSettings};
@@ -144,6 +145,53 @@ async fn neither_a_checkpoint_nor_a_handover_brings_such_a_cache_back() {
     assert_eq!(handed.status(), StatusCode::NOT_FOUND);
     gateway.ended().await;
     other.ended().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The gateway cannot know yet that the group has moved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_cache_is_filled_from_a_service_while_the_watch_of_api_services_is_silent() {
+    let stage = AggregatedStage::new().await;
+    stage.mode().is_silent.store(true, Ordering::Relaxed);
+    let gateway = stage.gateway(|_| {}).await;
+    until("the APIServices are known", async || {
+        stage
+            .metric(&gateway, "kube_fanout_api_services_known")
+            .await
+            > 0.0
+    })
+    .await;
+    stage.serve_by_service().await;
+    compare(&stage, gateway.address, 4).await.assert_equal();
+    assert_eq!(stage.cached_objects(&gateway).await, 0.0);
+    gateway.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_is_not_used_before_it_is_known_that_the_group_has_moved_meanwhile() {
+    let stage = AggregatedStage::new().await;
+    let (folder, state) = state_in("meanwhile");
+    let settings = |settings: &mut ServeSettings| settings.state = Some(state.clone());
+    let gateway = stage.gateway(settings).await;
+    stage.get(gateway.address, ADMIN, POLICIES).await;
+    let checkpoint = folder.join("networkpolicies.v3.projectcalico.org.json.checkpoint");
+    until("there is a checkpoint", async || checkpoint.exists()).await;
+    gateway.ended().await;
+
+    stage.serve_by_service().await;
+    stage.mode().is_unavailable.store(true, Ordering::Relaxed);
+    let gateway = stage.gateway(settings).await;
+    compare(&stage, gateway.address, 5).await.assert_equal();
+    assert_eq!(stage.cached_objects(&gateway).await, 0.0);
+    assert!(
+        checkpoint.exists(),
+        "it would be used if the group had not moved"
+    );
+    stage.mode().is_unavailable.store(false, Ordering::Relaxed);
+    until("the checkpoint is removed", async || !checkpoint.exists()).await;
+    compare(&stage, gateway.address, 6).await.assert_equal();
+    assert_eq!(stage.cached_objects(&gateway).await, 0.0);
+    gateway.ended().await;
     std::fs::remove_dir_all(folder).unwrap();
 }
 

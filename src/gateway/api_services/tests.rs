@@ -214,3 +214,22 @@ async fn what_was_known_last_is_not_forgotten_with_a_loss() {
     let last = stage.known().last().cloned().unwrap();
     assert!(last.service(&widgets()).is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_leaves_a_service_counts_as_its_own_until_all_handlers_have_switched() {
+    let initial = [line("ADDED", 3, MOVED), marker(5)];
+    let (stage, feed) = Stage::streamed(&initial).await;
+    push(&feed, &[line("MODIFIED", 7, LOCAL)]).await;
+    let left_at = Instant::now();
+    assert!(service(&stage.known()).is_some());
+    // It comes back, and leaves again.
+    push(&feed, &[line("MODIFIED", 8, MOVED)]).await;
+    tokio::time::advance(HANDLER_SWITCH_MAX / 2).await;
+    push(&feed, &[line("DELETED", 9, MOVED)]).await;
+    tokio::time::advance(HANDLER_SWITCH_MAX / 2).await;
+    push(&feed, &[line("ADDED", 10, LOCAL)]).await;
+    assert!(left_at.elapsed() > HANDLER_SWITCH_MAX && service(&stage.known()).is_some());
+    let mut known = stage.feed.subscribe();
+    let left = known.wait_for(|known| service(known).is_none());
+    assert!(timeout(TIMEOUT, left).await.is_ok());
+}

@@ -22,6 +22,7 @@ use crate::gateway::consistency::{CheckTriggers, contradiction};
 use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::handover::CacheHandover;
 use crate::gateway::live::LiveLimits;
+use crate::gateway::local_fetch::LocalFetch;
 use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
@@ -63,6 +64,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) resource: DiscoveredResource,
     pub(in crate::gateway) encoding: Encoding,
     pub(in crate::gateway) client: Arc<Client>,
+    /// Whether each response has to be proven to be kube-apiserver's own.
+    pub(in crate::gateway) must_prove_origin: bool,
     pub(in crate::gateway) retention: Retention,
     /// Maximum bytes of deletions kept for clients that catch up; `None` if clients of the resource cannot.
     pub(in crate::gateway) tombstones_len_max: Option<usize>,
@@ -84,6 +87,15 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) handover: Option<CacheHandover>,
     /// Changes each time that discovery was read.
     pub(in crate::gateway) rediscovered: watch::Receiver<()>,
+}
+
+impl SlotParts {
+    /// How the cache's requests are sent.
+    fn local_fetch(&self) -> LocalFetch<Client> {
+        let gvr = &self.resource.gvr;
+        let unproven = self.must_prove_origin.then(|| gvr.clone());
+        LocalFetch::new(Arc::clone(&self.client), unproven)
+    }
 }
 
 /// What a slot's task shares with the slot.
@@ -240,7 +252,7 @@ impl CacheKeeper {
             initial: InitialVersion::Latest,
         };
         let driver = Driver::new(
-            Arc::clone(&parts.client),
+            Arc::new(parts.local_fetch()),
             self.read_spec(gvr),
             ReflectorMachine::new(options)
                 .with_backoff(Backoff::brisk())
@@ -531,7 +543,8 @@ fn pause_after(failure: &Failure, backoff: &mut Backoff) -> Duration {
 
 /// The resource's kind and list format; `None` if upstream does not offer it in the slot's encoding.
 async fn offer(parts: &SlotParts) -> Result<Option<ResourceKind>, Failure> {
-    let probe = probe(&*parts.client, &parts.resource.gvr).await?;
+    // Clients get the warnings.
+    let probe = probe(&parts.local_fetch(), &parts.resource.gvr).await?;
     let resource = &parts.resource;
     let kind = ResourceKind {
         gvr: resource.gvr.clone(),

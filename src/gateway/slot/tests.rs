@@ -123,6 +123,7 @@ impl Stage {
         let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
         let recorder = ResourceRecorder::new(&metrics, &key, DrainFlag::default());
         let mut parts = SlotParts {
+            must_prove_origin: false,
             rediscovered: watch::channel(()).1,
             resource: DiscoveredResource {
                 gvr: key.gvr.clone(),

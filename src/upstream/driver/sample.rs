@@ -1,5 +1,7 @@
 //! Reads a few objects from upstream, to be compared with those of a cache.
 
+use bytes::Bytes;
+
 use super::fetch::{Fetch, RequestPurpose};
 use super::request::{self, Collection};
 use super::response::fetch_body;
@@ -74,6 +76,16 @@ pub async fn sample_from<F: Fetch>(
             .remaining_item_count
             .and_then(|count| count.try_into().ok()),
     })
+}
+
+/// Reads a short list whole.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn short_list<F: Fetch>(fetch: &F, collection: &Collection) -> Result<Bytes, Failure> {
+    let path = request::list(collection, ListVersion::Latest, None, None);
+    let body = fetch_body(fetch, path, RequestPurpose::Read, Encoding::Json).await;
+    body.map_err(|fault| fault.failure)
 }
 
 /// Returns what identifies a cluster: the uid of its namespace `kube-system`.

@@ -19,39 +19,76 @@ use crate::support::http_server::{HttpServer, RelayBody, Upstream, whole};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
+/// What the server does at the moment.
+#[derive(Default)]
+pub(super) struct ServerMode {
+    /// Whether it serves its group, and filters it.
+    pub(super) is_filtering: AtomicBool,
+    /// Whether watches of APIServices are accepted and bring nothing.
+    pub(super) is_silent: AtomicBool,
+    /// Whether APIServices cannot be read now.
+    pub(super) is_unavailable: AtomicBool,
+}
+
 /// A running server. Dropping it closes its connections.
 pub(super) struct FilteringServer {
     pub(super) address: SocketAddr,
-    is_filtering: Arc<AtomicBool>,
+    pub(super) mode: Arc<ServerMode>,
     _server: HttpServer,
 }
 
 impl FilteringServer {
     pub(super) async fn start(upstream: SocketAddr) -> Self {
-        let is_filtering = Arc::<AtomicBool>::default();
-        let (upstream, filtering) = (Upstream::new(upstream), Arc::clone(&is_filtering));
+        let mode = Arc::<ServerMode>::default();
+        let (upstream, current) = (Upstream::new(upstream), Arc::clone(&mode));
         let server = HttpServer::start(move |request| {
-            let (upstream, filtering) = (upstream.clone(), Arc::clone(&filtering));
-            async move { respond(&upstream, filtering.load(Ordering::Relaxed), request).await }
+            let (upstream, mode) = (upstream.clone(), Arc::clone(&current));
+            async move { respond(&upstream, &mode, request).await }
         })
         .await;
         Self {
             address: server.address,
-            is_filtering,
+            mode,
             _server: server,
         }
     }
+}
 
-    pub(super) fn set_filtering(&self, is_filtering: bool) {
-        self.is_filtering.store(is_filtering, Ordering::Relaxed);
+/// The response to a request for APIServices, if it is not the API server's.
+fn api_services(mode: &ServerMode, request: &Request<Incoming>) -> Option<Response<RelayBody>> {
+    if !request.uri().path().ends_with("/apiservices") {
+        return None;
     }
+    let status = |code: StatusCode| {
+        answer(
+            code,
+            &json!({"kind": "Status", "apiVersion": "v1", "code": code.as_u16()}),
+        )
+    };
+    if mode.is_unavailable.load(Ordering::Relaxed) {
+        return Some(status(StatusCode::SERVICE_UNAVAILABLE));
+    }
+    let query = request.uri().query().unwrap_or_default();
+    if !mode.is_silent.load(Ordering::Relaxed) || !query.contains("watch=") {
+        return None;
+    }
+    if query.contains("sendInitialEvents") {
+        return Some(status(StatusCode::UNPROCESSABLE_ENTITY));
+    }
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move { sender.closed().await });
+    let response = Response::builder().header(CONTENT_TYPE, "application/json");
+    Some(response.body(Events(receiver).boxed()).unwrap())
 }
 
 async fn respond(
     upstream: &Upstream,
-    is_filtering: bool,
+    mode: &ServerMode,
     mut request: Request<Incoming>,
 ) -> Response<RelayBody> {
+    if let Some(response) = api_services(mode, &request) {
+        return response;
+    }
     let is_own = request
         .uri()
         .path()
@@ -59,7 +96,7 @@ async fn respond(
     if !is_own || request.method() != http::Method::GET {
         return upstream.forward(request).await.map(BodyExt::boxed);
     }
-    if is_filtering {
+    if mode.is_filtering.load(Ordering::Relaxed) {
         let Some(selector) = selector_of(&request) else {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
                 "message": "no tier is shown to this caller", "code": 403});
@@ -172,13 +209,13 @@ async fn tables(response: Response<Incoming>, is_watch: bool) -> Response<RelayB
             }
         }
     });
-    Response::from_parts(head, TableEvents(receiver).boxed())
+    Response::from_parts(head, Events(receiver).boxed())
 }
 
-/// The events of a watch as Tables.
-struct TableEvents(Receiver<Result<Frame<Bytes>, hyper::Error>>);
+/// The events of a watch.
+struct Events(Receiver<Result<Frame<Bytes>, hyper::Error>>);
 
-impl Body for TableEvents {
+impl Body for Events {
     type Data = Bytes;
     type Error = hyper::Error;
 

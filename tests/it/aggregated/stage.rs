@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use kube_fanout::shutdown::Drain;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::server::FilteringServer;
+use super::server::{FilteringServer, ServerMode};
 use crate::support::PATIENCE;
 use crate::support::auth::{ROOT, bearer, gateways_rights, grant};
 use crate::support::gateway::Running;
@@ -141,20 +142,24 @@ impl AggregatedStage {
         stage
     }
 
+    pub(super) fn mode(&self) -> &ServerMode {
+        &self.server.mode
+    }
+
     pub(super) const fn server_address(&self) -> SocketAddr {
         self.server.address
     }
 
     /// Moves the group to the service, which filters.
     pub(super) async fn serve_by_service(&self) {
-        self.server.set_filtering(true);
+        self.mode().is_filtering.store(true, Ordering::Relaxed);
         let service = json!({"namespace": "calico-apiserver", "name": "calico-api"});
         self.set_service(service).await;
     }
 
     /// Moves the group back to the API server's own storage.
     pub(super) async fn serve_locally(&self) {
-        self.server.set_filtering(false);
+        self.mode().is_filtering.store(false, Ordering::Relaxed);
         self.set_service(Value::Null).await;
     }
 
