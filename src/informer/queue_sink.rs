@@ -16,7 +16,6 @@ use super::failure_recorder::FailureRecorder;
 use super::key::KeyError;
 use super::list_watch::ListWatch;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
-use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 
 /// Changes an object before it is queued, for example to drop fields that the program does not read (client-go's `TransformFunc`). The
@@ -303,13 +302,15 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         }
     }
 
-    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
-        let is_same = |(key, version): &(ObjectKey, ResourceVersion)| {
+    fn object_count(&self) -> Option<usize> {
+        Some(self.received.len())
+    }
+
+    fn holds(&self, versions: &[(ObjectKey, ResourceVersion)]) -> bool {
+        versions.iter().all(|(key, version)| {
             let held = self.received.get(&self.hash_of(key.as_str()));
             held.is_some_and(|held| held.version == *version)
-        };
-        let entries = versions.entries();
-        Some(self.received.len() == entries.len() && entries.iter().all(is_same))
+        })
     }
 
     fn publish(&mut self) {

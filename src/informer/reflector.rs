@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::counts::InformerCounters;
 use super::failure::OnFailure;
@@ -11,16 +10,13 @@ use super::queue_sink::{ObjectPipeline, QueueSink, Transform};
 use super::{Cached, DeltaFifo, ListWatch};
 use crate::resource::FieldTable;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::driver::{Driver, DriverEnd, Fetch, ReadSpec};
+use crate::upstream::driver::{Driver, DriverEnd, Fetch, ReadSpec, SILENCE_MAX};
 use crate::upstream::reflector as protocol;
 use crate::upstream::sink::Sink;
 
 /// The longest accepted watch frame. By default etcd accepts objects of up to 1.5 MiB, and can be configured for more; the JSON of an
 /// object is about three times as long as its protobuf.
 const FRAME_LEN_MAX: usize = 64 << 20;
-
-/// An API server that sends bookmarks sends one each minute. Only after a longer silence is its state compared with the informer's.
-const SILENCE_MAX: Duration = Duration::from_secs(75);
 
 /// Lists, watches, relists and backs off as client-go's `Reflector` does. Use it to fill a store of your own, or none.
 ///

@@ -108,7 +108,7 @@ impl Backoff {
 }
 
 /// Returns the fraction `random / 2^64` of `whole`, with a resolution of 2^-32.
-fn fraction(whole: Duration, random: u64) -> Duration {
+pub(super) fn fraction(whole: Duration, random: u64) -> Duration {
     let nanos = (whole.as_nanos() * u128::from(random >> 32)) >> 32;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 
 use super::driver::now;
-use super::object_versions::ObjectVersions;
 use super::sink::{LateChange, Sink, UpstreamWentBack};
 use crate::cache::{ApplyOutcome, CacheWriter, Change, ObjectMap, PriorState, WriteAge};
-use crate::resource::{EventKind, Object, ResourceVersion};
+use crate::resource::{EventKind, KeyRef, Object, ObjectKey, ResourceVersion};
 use age_sampler::AgeSampler;
 use initial_buffer::InitialBuffer;
 
@@ -290,9 +289,20 @@ impl Sink for CacheSink {
         }
     }
 
-    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
-        let snapshot = self.writer.cache().snapshot()?;
-        Some(versions.matches(&snapshot))
+    fn object_count(&self) -> Option<usize> {
+        Some(self.writer.cache().snapshot()?.objects.len())
+    }
+
+    fn holds(&self, versions: &[(ObjectKey, ResourceVersion)]) -> bool {
+        versions.iter().all(|(key, version)| {
+            let held = self.writer.object_at(KeyRef::of_joined(key.as_str()));
+            held.is_some_and(|held| held.resource_version() == *version)
+        })
+    }
+
+    fn newest_given(&self) -> Option<ResourceVersion> {
+        self.writer.cache().snapshot()?;
+        Some(self.writer.cache().newest_given())
     }
 
     fn publish(&mut self) {

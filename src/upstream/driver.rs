@@ -23,25 +23,28 @@ mod scan;
 mod stream;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::reflector::{Action, Comparison, Effect, Input, ReflectorMachine, StopReason};
+use super::backoff::fraction;
+use super::reflector::{Action, Effect, Input, ReflectorMachine, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
 pub(super) use clock::now;
-use comparison::upstream_state;
 use fault::AttemptFailure;
 pub use fault::{FailureReport, FrameRejection, RequestKind};
 pub use fetch::{Fetch, FetchError, RequestPurpose};
 pub use object_versions::{CENSUS_MAX, census};
 use page::{PageAhead, UpstreamPageRequest};
 pub use probe::{NewestVersion, Probe, newest_version, offers_protobuf, probe};
-pub use read_spec::ReadSpec;
+pub use read_spec::{ReadSpec, SILENCE_MAX};
 pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from, short_list};
 
 /// The target of spans, which are never logged; the gateway can send them to a collector.
 const SPAN_TARGET: &str = "kube_fanout::span";
+
+/// A silent watch is compared later by a random part of the time, up to one of this many parts.
+const SILENCE_SPREAD: u32 = 10;
 
 /// Lists and watches one collection.
 #[derive(Debug)]
@@ -55,6 +58,10 @@ pub struct Driver<F, S> {
     page_ahead: Option<PageAhead>,
     /// When upstream last showed that the state is its own, by an event, a bookmark, a list or a comparison.
     proven_at: Instant,
+    /// How long a watch may bring nothing from then on.
+    silence_max: Duration,
+    /// Upstream's state cannot be read before this time.
+    compare_at: Instant,
     /// When the first change arrived that is not an initial object, while initial data is streamed.
     changed_at: Option<Instant>,
 }
@@ -74,12 +81,14 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     ) -> Self {
         Self {
             fetch,
+            silence_max: spec.silence_max,
             spec,
             reflector,
             sink,
             recorder,
             page_ahead: None,
             proven_at: now(),
+            compare_at: now(),
             changed_at: None,
         }
     }
@@ -145,22 +154,13 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.sink.tick();
     }
 
-    /// Compares the state with upstream's while no watch is open.
-    async fn compare(&mut self) {
-        let held = self.reflector.version();
-        let upstream = upstream_state(&self.fetch, &self.spec.collection, held).await;
-        let comparison = upstream.compare(&self.sink, held);
-        self.observe(Input::Compared(comparison));
-    }
-
     fn observe(&mut self, input: Input) -> Effect {
         let before = self.reflector.version();
-        let is_equal = input == Input::Compared(Comparison::Equal);
         let effect = self.reflector.observe(input, now());
         match effect {
             Effect::Ignored => self.recorder.ignored(),
-            Effect::InitialDone { .. } => self.proven(),
-            _ if is_equal || self.reflector.version() > before => self.proven(),
+            Effect::InitialDone { .. } | Effect::Proven => self.proven(),
+            _ if self.reflector.version() > before => self.proven(),
             Effect::None
             | Effect::InitialItem
             | Effect::Live
@@ -175,6 +175,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
 
     fn proven(&mut self) {
         self.proven_at = now();
+        // Many gateways get the same events, and must not compare at the same moment.
+        let spread = self.spec.silence_max / SILENCE_SPREAD;
+        self.silence_max = self.spec.silence_max + fraction(spread, crate::resource::random());
         self.recorder.proven();
     }
 

@@ -25,8 +25,8 @@ impl ObjectVersions {
 
     /// The objects, in key order.
     #[must_use]
-    pub fn entries(&self) -> &[(ObjectKey, ResourceVersion)] {
-        &self.entries
+    pub fn into_entries(self) -> Vec<(ObjectKey, ResourceVersion)> {
+        self.entries
     }
 
     /// Whether the snapshot holds exactly these objects at exactly these versions.

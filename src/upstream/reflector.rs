@@ -14,7 +14,7 @@
 //!
 //! The reflector follows client-go's (docs/PROTOCOL.md §7.1) with three exceptions. A watch that breaks off or ends early is
 //! resumed from the last version; only if watches bring nothing for long is the state compared with upstream's, and listed if the
-//! two differ. A page that failed is requested again, not the whole list. After 410 the reflector waits for one step of
+//! two differ and one more watch brings nothing. A page that failed is requested again, not the whole list. After 410 the reflector waits for one step of
 //! back-off, so that many gateways do not list at the same moment.
 
 use std::time::{Duration, Instant};

@@ -4,9 +4,8 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::time::{Duration, Instant};
 
-use super::object_versions::ObjectVersions;
 use crate::decode::Bookmark;
-use crate::resource::{EventKind, Object, ResourceVersion};
+use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
 
 /// Upstream's versions went back further than the sink can follow, as after a restored backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +61,23 @@ pub trait Sink: Send + fmt::Debug {
         LateChange::Known
     }
 
-    /// Whether the state, with all live events, has exactly these objects at these versions; `None` if the sink cannot tell.
-    fn matches(&self, _versions: &ObjectVersions) -> Option<bool> {
+    /// How many objects the state has, with all live events; `None` if the sink cannot tell.
+    fn object_count(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether the state, with all live events, has these objects at these versions. Called if the sink can count its objects.
+    fn holds(&self, _versions: &[(ObjectKey, ResourceVersion)]) -> bool {
+        false
+    }
+
+    /// The continue token of a page of upstream's objects that is worth a look; `None` for the first page.
+    fn page_start(&self) -> Option<String> {
+        None
+    }
+
+    /// The newest version that the state was shown to be upstream's at: by the driver, or by a reader that compared the two.
+    fn newest_given(&self) -> Option<ResourceVersion> {
         None
     }
 

@@ -13,9 +13,11 @@ use crate::checkpoint::{CheckpointContent, CheckpointHeader};
 use crate::decode::{Bookmark, WatchLine, scan_envelope, scan_watch};
 use crate::gateway::pressure::CutFollower;
 use crate::gateway::recorders::ResourceRecorder;
-use crate::resource::{EventKind, FieldTable, Object, ResourceKind, ResourceVersion};
+use crate::protocol::continue_token::ContinueToken;
+use crate::resource::{
+    EventKind, FieldTable, Object, ObjectKey, ResourceKind, ResourceVersion, random,
+};
 use crate::upstream::cache_sink::{CacheSink, HistoryMemory};
-use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 use crate::view::{BookmarkTemplate, ServedResource};
 
@@ -279,8 +281,26 @@ impl Sink for SlotSink {
         self.cache_sink.late(kind, object)
     }
 
-    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
-        self.cache_sink.matches(versions)
+    fn object_count(&self) -> Option<usize> {
+        self.cache_sink.object_count()
+    }
+
+    fn holds(&self, versions: &[(ObjectKey, ResourceVersion)]) -> bool {
+        self.cache_sink.holds(versions)
+    }
+
+    /// The page after an object at random, so that any difference is found sooner or later.
+    fn page_start(&self) -> Option<String> {
+        let snapshot = self.served.cache.snapshot()?;
+        let count = u64::try_from(snapshot.objects.len()).ok()?;
+        let at = usize::try_from(random() % count.max(1)).ok()?;
+        let key = ObjectKey::from(snapshot.objects.iter().nth(at)?.key());
+        let token = ContinueToken::after(key.as_str(), ResourceVersion::default());
+        Some(token.at_latest().encode())
+    }
+
+    fn newest_given(&self) -> Option<ResourceVersion> {
+        self.cache_sink.newest_given()
     }
 
     fn publish(&mut self) {

@@ -4,70 +4,173 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use super::Driver;
 use super::fetch::Fetch;
-use super::object_versions::{CENSUS_MAX, census};
-use super::probe::newest_version;
+use super::object_versions::{
+    CENSUS_MAX, ObjectVersionsError, ObjectVersionsPage, PAGE_LEN, census, read_page,
+};
+use super::probe::{NewestVersion, newest_version};
 use super::request::Collection;
-use crate::resource::ResourceVersion;
-use crate::upstream::object_versions::ObjectVersions;
-use crate::upstream::reflector::Comparison;
+use crate::resource::{ObjectKey, ResourceVersion};
+use crate::upstream::reflector::{Comparison, Failure, Input};
 use crate::upstream::sink::Sink;
 
-/// The time for a comparison. Most of them read one object; [`CENSUS_MAX`] names and versions take a second or two.
+/// The time for a comparison. Most of them read one object and a page; [`CENSUS_MAX`] names and versions take a second or two.
 const COMPARISON_TIME_MAX: Duration = Duration::from_secs(10);
+/// Objects that are looked up before other tasks run: about a millisecond.
+const COMPARED_PER_SLICE: usize = 1_000;
 
 /// A comparison that is under way.
 pub(super) type UpstreamStateFuture = Pin<Box<dyn Future<Output = UpstreamState> + Send>>;
 
+/// How much is read. Upstream's version and its number of objects are read first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ComparisonScope {
+    /// A page. For an open watch: what one lacks, the next one brings.
+    Page,
+    /// Up to [`CENSUS_MAX`] objects. If no watch brings anything, only lists can show what upstream has.
+    All,
+}
+
 /// What upstream has.
 #[derive(Debug)]
 pub(super) enum UpstreamState {
-    /// It cannot be read, or is too large to be compared.
-    Unknown,
-    /// It is at this version.
-    At(ResourceVersion),
-    /// Its version is newer than the held one, and it has these objects.
-    Objects(ObjectVersions),
+    /// It cannot be read. Upstream asks for this wait, in seconds.
+    Unknown(u32),
+    /// It is at the held version.
+    Same,
+    /// It is at a lower version.
+    Older,
+    /// Its version is newer than the held one.
+    Newer {
+        /// How many objects it has, if it says so.
+        count: Option<usize>,
+        /// Some of them, or all.
+        entries: Vec<(ObjectKey, ResourceVersion)>,
+    },
 }
 
-/// Reads upstream's version, and unless it is the held one, the names and versions of all objects.
-pub(super) fn upstream_state<F: Fetch>(
-    fetch: &Arc<F>,
-    collection: &Collection,
+/// What is asked, and what is held meanwhile.
+struct ComparisonRequest {
+    collection: Collection,
+    scope: ComparisonScope,
     held: Option<ResourceVersion>,
-) -> UpstreamStateFuture {
-    let (fetch, collection) = (Arc::clone(fetch), collection.clone());
-    let read = async move {
-        let newest = newest_version(&*fetch, &collection).await.ok()?;
-        if held.is_some_and(|held| newest.version <= held) {
-            return Some(UpstreamState::At(newest.version));
+    held_count: Option<usize>,
+    /// Where the page begins unless it holds all objects; `None` for the first one.
+    page_start: Option<String>,
+}
+
+impl ComparisonRequest {
+    async fn send<F: Fetch>(self, fetch: Arc<F>) -> UpstreamState {
+        let read = timeout(COMPARISON_TIME_MAX, self.read(&*fetch)).await;
+        let read = read.unwrap_or(Err(Failure::Transport));
+        read.unwrap_or_else(|failure| UpstreamState::Unknown(failure.retry_after_seconds()))
+    }
+
+    async fn read<F: Fetch>(&self, fetch: &F) -> Result<UpstreamState, Failure> {
+        let NewestVersion { version, count } = newest_version(fetch, &self.collection).await?;
+        if self.held == Some(version) {
+            return Ok(UpstreamState::Same);
         }
-        if newest.remaining >= CENSUS_MAX {
-            return None;
+        if self.held.is_some_and(|held| version < held) {
+            return Ok(UpstreamState::Older);
         }
-        let objects = census(&*fetch, &collection).await.ok()?;
-        Some(UpstreamState::Objects(objects))
-    };
-    Box::pin(async move {
-        let read = timeout(COMPARISON_TIME_MAX, read).await;
-        read.ok().flatten().unwrap_or(UpstreamState::Unknown)
-    })
+        // The API does not promise that the number is exact.
+        let counts = count.zip(self.held_count);
+        let is_count_other = counts.is_some_and(|(count, held_count)| count != held_count);
+        let is_all_read = self.scope == ComparisonScope::All || is_count_other;
+        if is_all_read && count.is_none_or(|count| count <= CENSUS_MAX) {
+            match census(fetch, &self.collection).await {
+                Ok(census) => return Ok(UpstreamState::of_all(census.into_entries())),
+                Err(ObjectVersionsError::Page(failure)) => return Err(failure),
+                Err(ObjectVersionsError::Disjoint) => return Err(Failure::Protocol),
+                Err(ObjectVersionsError::TooMany) => {}
+            }
+        }
+        self.read_page(fetch, count).await
+    }
+
+    async fn read_page<F: Fetch>(
+        &self,
+        fetch: &F,
+        count: Option<usize>,
+    ) -> Result<UpstreamState, Failure> {
+        let is_one_page = count.is_some_and(|count| count <= PAGE_LEN as usize);
+        if let Some(start) = self.page_start.as_deref().filter(|_| !is_one_page)
+            // Not every server knows such a start.
+            && let Ok(page) = read_page(fetch, &self.collection, Some(start)).await
+        {
+            let entries = page.entries;
+            return Ok(UpstreamState::Newer { count, entries });
+        }
+        let ObjectVersionsPage { entries, token, .. } =
+            read_page(fetch, &self.collection, None).await?;
+        Ok(match token.is_empty() {
+            true => UpstreamState::of_all(entries),
+            false => UpstreamState::Newer { count, entries },
+        })
+    }
 }
 
 impl UpstreamState {
-    /// Compares it with the state of a sink, which is at the version `held`.
-    pub(super) fn compare<S: Sink>(&self, sink: &S, held: Option<ResourceVersion>) -> Comparison {
-        let is_equal = match self {
-            Self::Unknown => None,
-            Self::At(version) => Some(Some(*version) == held),
-            Self::Objects(objects) => sink.matches(objects),
+    fn of_all(entries: Vec<(ObjectKey, ResourceVersion)>) -> Self {
+        Self::Newer {
+            count: Some(entries.len()),
+            entries,
+        }
+    }
+}
+
+impl<F: Fetch, S: Sink> Driver<F, S> {
+    /// Compares the state with upstream's while no watch is open.
+    pub(super) async fn compare(&mut self) {
+        let upstream = self.upstream_state(ComparisonScope::All).await;
+        let comparison = self.compared_with(&upstream).await;
+        self.observe(Input::Compared(comparison));
+    }
+
+    /// Asks what upstream has.
+    pub(super) fn upstream_state(&self, scope: ComparisonScope) -> UpstreamStateFuture {
+        let request = ComparisonRequest {
+            collection: self.spec.collection.clone(),
+            scope,
+            held: self.reflector.version().max(self.sink.newest_given()),
+            held_count: self.sink.object_count(),
+            page_start: self.sink.page_start(),
         };
-        match is_equal {
-            Some(true) => Comparison::Equal,
-            Some(false) => Comparison::Different,
-            None => Comparison::Unknown,
+        Box::pin(request.send(Arc::clone(&self.fetch)))
+    }
+
+    /// Compares upstream's state with the held one. Other tasks run in between.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "a shared reference would have to be Send, and sinks need not be Sync"
+    )]
+    pub(super) async fn compared_with(&mut self, upstream: &UpstreamState) -> Comparison {
+        let (count, entries) = match upstream {
+            UpstreamState::Unknown(seconds) => return Comparison::Unknown(*seconds),
+            UpstreamState::Same => return Comparison::Equal,
+            UpstreamState::Older => return Comparison::Different,
+            UpstreamState::Newer { count, entries } => (*count, entries),
+        };
+        let Some(held_count) = self.sink.object_count() else {
+            return Comparison::Unknown(0);
+        };
+        if count.is_some_and(|count| count != held_count) {
+            return Comparison::Different;
+        }
+        for slice in entries.chunks(COMPARED_PER_SLICE) {
+            if !self.sink.holds(slice) {
+                return Comparison::Different;
+            }
+            yield_now().await;
+        }
+        match count == Some(entries.len()) {
+            true => Comparison::Equal,
+            false => Comparison::Unrefuted,
         }
     }
 }

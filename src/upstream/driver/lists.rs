@@ -79,6 +79,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             | Effect::Live
             | Effect::Late
             | Effect::EndWatch
+            | Effect::Proven
             | Effect::Progress { .. }
             | Effect::Ignored
             | Effect::Relisting { .. } => {}

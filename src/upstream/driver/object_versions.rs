@@ -12,7 +12,7 @@ use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::reflector::{Failure, ListVersion};
 
 /// Items per page. Reading this many takes about a millisecond.
-const PAGE_LEN: u32 = 500;
+pub(super) const PAGE_LEN: u32 = 500;
 /// Most objects of a resource that can be compared within the time that a consistent read has.
 pub const CENSUS_MAX: usize = 50_000;
 
@@ -42,8 +42,7 @@ pub async fn census<F: Fetch>(
     let mut previous: Option<(ResourceVersion, String)> = None;
     loop {
         let token = previous.as_ref().map(|(_, token)| token.as_str());
-        let path = request::list(collection, ListVersion::Latest, token, Some(PAGE_LEN));
-        let page = read_page(fetch, path).await?;
+        let page = read_page(fetch, collection, token).await?;
         // Pages of different versions do not form one state, and following a repeated token would never end.
         let continues =
             |(version, token): &(_, String)| *version == page.version && *token != page.token;
@@ -56,19 +55,38 @@ pub async fn census<F: Fetch>(
             return Err(ObjectVersionsError::TooMany);
         }
         if page.token.is_empty() {
-            return Ok(ObjectVersions::new(page.version, entries));
+            return Ok(sorted(page.version, entries).await);
         }
         previous = Some((page.version, page.token));
     }
 }
 
-struct ObjectVersionsPage {
+/// Sorting many objects would hold up other tasks.
+async fn sorted(
     version: ResourceVersion,
-    token: String,
     entries: Vec<(ObjectKey, ResourceVersion)>,
+) -> ObjectVersions {
+    if entries.len() <= PAGE_LEN as usize {
+        return ObjectVersions::new(version, entries);
+    }
+    run_blocking(move || ObjectVersions::new(version, entries)).await
 }
 
-async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<ObjectVersionsPage, Failure> {
+/// A page of names and versions.
+pub(super) struct ObjectVersionsPage {
+    version: ResourceVersion,
+    /// Continues after this page; empty if nothing follows.
+    pub(super) token: String,
+    pub(super) entries: Vec<(ObjectKey, ResourceVersion)>,
+}
+
+/// Reads the first page, or the one where `token` continues.
+pub(super) async fn read_page<F: Fetch>(
+    fetch: &F,
+    collection: &Collection,
+    token: Option<&str>,
+) -> Result<ObjectVersionsPage, Failure> {
+    let path = request::list(collection, ListVersion::Latest, token, Some(PAGE_LEN));
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| fault.failure)?;
     let page = if body.len() < BLOCKING_LEN_MIN {

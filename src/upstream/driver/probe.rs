@@ -45,8 +45,8 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, Failure> {
 pub struct NewestVersion {
     /// The version.
     pub version: ResourceVersion,
-    /// How many more objects there are at least.
-    pub remaining: usize,
+    /// How many objects there are, if upstream says so.
+    pub count: Option<usize>,
 }
 
 /// Reads the current version of a collection: a state of at least this version is fresh enough for every consistent read
@@ -62,10 +62,15 @@ pub async fn newest_version<F: Fetch>(
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| fault.failure)?;
     let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
-    let remaining = list.remaining_item_count.unwrap_or_default();
+    let listed = list.items.len();
+    let remaining = list.remaining_item_count;
+    let remaining = remaining.and_then(|count| usize::try_from(count).ok());
     Ok(NewestVersion {
         version: list.resource_version,
-        remaining: remaining.try_into().unwrap_or_default(),
+        count: match list.continue_token.is_empty() {
+            true => Some(listed),
+            false => remaining.map(|remaining| remaining.saturating_add(listed)),
+        },
     })
 }
 

@@ -21,12 +21,12 @@ pub struct ReadSpec {
     pub accepts_catch_up: bool,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
-    /// How long an open watch may bring nothing until the state is compared with upstream's.
+    /// How long an open watch may bring nothing until the state is compared with upstream's: this, and up to a tenth more.
     pub silence_max: Duration,
 }
 
-/// The gateway's [`ReadSpec::silence_max`]. The comparison has to succeed before a cache counts as stale, after a minute.
-const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// The default of [`ReadSpec::silence_max`]. An API server that sends bookmarks sends one each minute, so nothing is compared while it does.
+pub const SILENCE_MAX: Duration = Duration::from_secs(75);
 
 impl ReadSpec {
     /// All objects of a resource, whole, with its selectable fields.

@@ -42,7 +42,7 @@ pub enum WatchConnection {
 /// How a watch upstream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// Between two frames, as watches regularly do.
+    /// Between two frames, as watches regularly do, or because a silent watch is to be opened again.
     Clean,
     /// The connection broke or went silent.
     Cut,

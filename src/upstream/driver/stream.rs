@@ -15,15 +15,16 @@ use tokio::time::timeout;
 use tracing::{Instrument, trace_span};
 
 use super::clock::now;
-use super::comparison::{UpstreamState, UpstreamStateFuture, upstream_state};
+use super::comparison::{ComparisonScope, UpstreamState, UpstreamStateFuture};
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::Fetch;
 use super::recorder::{StreamEnd, WatchConnection};
 use super::response::read_status;
 use super::{Driver, SPAN_TARGET, StopResult, request};
 use crate::decode::{Frames, UpstreamStatus, WatchLine, object_in, scan_envelope, scan_watch};
-use crate::resource::{CATCH_UP_HEADER, EventKind, Object};
-use crate::upstream::reflector::{Effect, Input};
+use crate::resource::{CATCH_UP_HEADER, EventKind, Object, ResourceVersion};
+use crate::upstream::backoff::{FLOOR_MAX, fraction};
+use crate::upstream::reflector::{Comparison, Effect, Input};
 use crate::upstream::sink::{LateChange, Sink};
 
 /// While nothing arrives, the sink is called this often, so that it can drop old history.
@@ -60,11 +61,14 @@ struct StreamTimes {
     last_chunk_at: Instant,
     /// The state is not compared before this time.
     compare_at: Instant,
+    /// [`Sink::newest_given`] when the sink was last asked.
+    given: Option<ResourceVersion>,
 }
 
 impl StreamTimes {
-    const fn at(opened_at: Instant) -> Self {
+    const fn at(opened_at: Instant, given: Option<ResourceVersion>) -> Self {
         Self {
+            given,
             opened_at,
             begun_at: opened_at,
             last_chunk_at: opened_at,
@@ -140,7 +144,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Reads until the stream is over, and returns how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
         let mut frames = Frames::new(self.spec.encoding, self.spec.frame_len_max);
-        let mut times = StreamTimes::at(now());
+        let mut times = StreamTimes::at(now(), self.sink.newest_given());
         self.changed_at = None;
         let mut pending = None;
         let mut comparison: Option<UpstreamStateFuture> = None;
@@ -184,13 +188,15 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                         self.sink.watch_quiet();
                     }
                     self.sink.tick();
+                    self.follow_proofs(&mut times);
                     if self.time_to_comparison(&times) == Some(Duration::ZERO) {
-                        comparison.get_or_insert_with(|| self.upstream_state());
+                        comparison
+                            .get_or_insert_with(|| self.upstream_state(ComparisonScope::Page));
                     }
                 }
                 StreamRead::Compared(upstream) => {
                     comparison = None;
-                    if let Some(end) = self.compared(&upstream) {
+                    if let Some(end) = self.compared(&upstream).await {
                         return Ok(end);
                     }
                     times.compare_at = now() + self.pause_after(&upstream);
@@ -235,20 +241,23 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.changed_at = self.changed_at.map(|at| at + waited);
     }
 
-    fn upstream_state(&self) -> UpstreamStateFuture {
-        upstream_state(&self.fetch, &self.spec.collection, self.reflector.version())
+    /// The time until the next comparison after one with this result. One that could not be made is deferred anyway.
+    const fn pause_after(&self, upstream: &UpstreamState) -> Duration {
+        match upstream {
+            UpstreamState::Unknown(_) => COMPARISON_PAUSE,
+            _ if self.reflector.is_in_doubt() => DOUBTFUL_SILENCE_MAX,
+            // A sink that cannot tell will not do so later.
+            UpstreamState::Same | UpstreamState::Older | UpstreamState::Newer { .. } => {
+                self.spec.silence_max
+            }
+        }
     }
 
-    /// The time until the next comparison after one with this result.
-    fn pause_after(&self, upstream: &UpstreamState) -> Duration {
-        if self.reflector.is_in_doubt() {
-            return DOUBTFUL_SILENCE_MAX;
-        }
-        match upstream {
-            UpstreamState::Unknown => COMPARISON_PAUSE,
-            // A sink that cannot tell will not do so later.
-            UpstreamState::At(_) | UpstreamState::Objects(_) => self.spec.silence_max,
-        }
+    /// Upstream could not be read, and asks for this wait, in seconds. Later watches keep to it, too.
+    fn defer_comparison(&mut self, seconds: u32) {
+        let asked = Duration::from_secs(seconds.into()).min(FLOOR_MAX);
+        let spread = fraction(COMPARISON_PAUSE, crate::resource::random());
+        self.compare_at = now() + asked.max(COMPARISON_PAUSE) + spread;
     }
 
     /// The time until the state is to be compared because the watch brings nothing; `None` while initial data is read.
@@ -258,9 +267,10 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
         // A watch that has just been opened gets a moment to bring what the last one lacked.
         let earliest = times.compare_at.max(times.opened_at + DOUBTFUL_SILENCE_MAX);
+        let earliest = earliest.max(self.compare_at);
         let at = match self.reflector.is_in_doubt() {
             true => earliest.max(self.proven_at + DOUBTFUL_SILENCE_MAX),
-            false => earliest.max(self.proven_at + self.spec.silence_max),
+            false => earliest.max(self.proven_at + self.silence_max),
         };
         Some(at.saturating_duration_since(now()))
     }
@@ -280,13 +290,26 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         (now >= times.begun_at + INITIAL_TIME_MAX).then_some("the initial data did not end in time")
     }
 
-    /// Takes in a comparison. Returns how the watch ends, if it lacks what upstream has.
-    fn compared(&mut self, upstream: &UpstreamState) -> Option<StreamEnd> {
-        let comparison = upstream.compare(&self.sink, self.reflector.version());
-        self.given_up(
-            Input::Compared(comparison),
-            "the watch lacks what upstream has",
-        )
+    /// Takes in a comparison. Returns how the watch ends, if it lacks what upstream has, or if only the next one can show whether it does.
+    async fn compared(&mut self, upstream: &UpstreamState) -> Option<StreamEnd> {
+        if let UpstreamState::Unknown(seconds) = upstream {
+            self.defer_comparison(*seconds);
+        }
+        let comparison = self.compared_with(upstream).await;
+        let input = Input::Compared(comparison);
+        if comparison == Comparison::Different {
+            return self.given_up(input, "the watch lacks what upstream has");
+        }
+        (self.observe(input) == Effect::EndWatch).then_some(StreamEnd::Clean)
+    }
+
+    /// A consistent read may have compared the state with upstream's since the last call.
+    fn follow_proofs(&mut self, times: &mut StreamTimes) {
+        let given = self.sink.newest_given();
+        if self.reflector.is_live() && given > times.given.max(self.reflector.version()) {
+            self.observe(Input::Compared(Comparison::Equal));
+        }
+        times.given = given;
     }
 
     /// How the watch ends if it was found to bring changes far too late.
@@ -407,6 +430,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     | Effect::Live
                     | Effect::Late
                     | Effect::Ignored
+                    | Effect::Proven
                     | Effect::Relisting { .. } => {}
                 }
                 Ok(ReadFlow::More)
@@ -451,6 +475,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             | Effect::Progress { .. }
             | Effect::EndWatch
             | Effect::Ignored
+            | Effect::Proven
             | Effect::Relisting { .. } => {}
         }
         ReadFlow::More

@@ -145,8 +145,10 @@ pub enum Effect {
     Late,
     /// Drop the input: its version is lower than the held state's, or it does not belong to the current phase.
     Ignored,
-    /// End the watch: it lacks what upstream has.
+    /// End the watch: it lacks what upstream has, or may lack it.
     EndWatch,
+    /// Nothing: a comparison has shown that the held state is upstream's.
+    Proven,
     /// Drop the initial data collected so far, and the page if the input was one: reading starts over. The held state
     /// stays.
     Restarted,

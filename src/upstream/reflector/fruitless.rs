@@ -18,6 +18,8 @@ pub(super) struct FruitlessWatches {
     /// The next comparison or list is not earlier.
     pub(super) check_at: Option<Instant>,
     pub(super) is_check_due: bool,
+    /// Upstream's state differs, or cannot be read: if one more watch brings nothing, the state is listed.
+    pub(super) is_last: bool,
     /// Whether `check_at` belongs to the last comparison.
     pub(super) is_paced: bool,
 }
@@ -30,6 +32,7 @@ impl FruitlessWatches {
             check_count: 0,
             check_at: None,
             is_check_due: false,
+            is_last: false,
             is_paced: true,
         }
     }
@@ -39,6 +42,7 @@ impl FruitlessWatches {
         self.count = 0;
         self.since = self.is_checked().then_some(now);
         self.is_check_due = false;
+        self.is_last = false;
     }
 
     /// The state is compared or listed, and the next time is not earlier than this.

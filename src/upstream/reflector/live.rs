@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::fruitless::{FRUITLESS_MAX, FruitlessWatches};
+use super::fruitless::{FRUITLESS_MAX, FRUITLESS_TIME_MAX, FruitlessWatches};
 use super::report::Remedy;
 use super::{
     Comparison, Effect, Failure, GonePolicy, InitialRead, ListVersion, Pause, REFUSED_STREAMS_MAX,
@@ -12,6 +12,8 @@ use crate::resource::ResourceVersion;
 
 /// An open watch lags if upstream has another state this many times in a row, and nothing arrived in between.
 const DIFFERENCES_MAX: u32 = 2;
+/// A watch that was opened so short a time ago has brought, or has shown not to be there, what the one before it may have missed.
+const RECENT_WATCH: Duration = Duration::from_secs(20);
 
 impl ReflectorMachine {
     /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but must not go back.
@@ -75,31 +77,77 @@ impl ReflectorMachine {
 
     /// The state was compared with upstream's, while no watch was open or while one was silent.
     pub(super) fn compared(&mut self, comparison: Comparison, now: Instant) -> Effect {
-        let is_open = self.attempt.opened_at.is_some();
-        if !is_open {
-            self.fruitless.is_check_due = false;
-            self.fruitless.is_paced = false;
-            self.fruitless.check_count = self.fruitless.check_count.max(1);
+        match self.attempt.opened_at {
+            Some(at) => self.open_compared(comparison, now.saturating_duration_since(at), now),
+            None => self.closed_compared(comparison, now),
         }
+    }
+
+    /// A comparison of some objects proves nothing by itself. Together with a watch that was opened after the silence and is silent, too, it
+    /// does: upstream sends what has happened since the version at once.
+    fn open_compared(
+        &mut self,
+        comparison: Comparison,
+        open_for: Duration,
+        now: Instant,
+    ) -> Effect {
         match comparison {
-            Comparison::Equal if is_open => self.succeeded(),
-            Comparison::Equal => {
-                self.fruitless.restart(now);
-                self.pause(0);
-            }
-            Comparison::Different if is_open => {
+            Comparison::Equal => self.proven(),
+            Comparison::Unrefuted if open_for < RECENT_WATCH => self.proven(),
+            Comparison::Unrefuted => self.open_again(open_for),
+            Comparison::Unknown(_) if open_for >= FRUITLESS_TIME_MAX => self.open_again(open_for),
+            Comparison::Unknown(_) => Effect::None,
+            Comparison::Different => {
                 self.attempt.differences += 1;
                 if self.attempt.differences >= DIFFERENCES_MAX {
                     // The next one that lacks something is one too many.
                     return self.end_watch(FRUITLESS_MAX - 1, now);
                 }
-            }
-            Comparison::Unknown if is_open => {}
-            Comparison::Different | Comparison::Unknown => {
-                return self.relist(RelistReason::WatchFailed);
+                Effect::None
             }
         }
-        Effect::None
+    }
+
+    fn closed_compared(&mut self, comparison: Comparison, now: Instant) -> Effect {
+        self.fruitless.is_check_due = false;
+        self.fruitless.is_paced = false;
+        self.fruitless.check_count = self.fruitless.check_count.max(1);
+        match comparison {
+            Comparison::Equal => {
+                self.fruitless.restart(now);
+                self.pause(0);
+                Effect::Proven
+            }
+            // Too many objects to list them for a suspicion.
+            Comparison::Unrefuted => {
+                self.fruitless.restart(now);
+                self.pause(0);
+                Effect::None
+            }
+            // A watch that succeeds now costs upstream less than a list.
+            Comparison::Different => {
+                self.fruitless.is_last = true;
+                self.pause = Pause::No;
+                Effect::None
+            }
+            Comparison::Unknown(seconds) => {
+                self.fruitless.is_last = true;
+                self.pause(seconds);
+                Effect::None
+            }
+        }
+    }
+
+    /// Ends an open watch of which nothing bad is known: the next one costs upstream no list, and shows what this one may have missed.
+    fn open_again(&mut self, open_for: Duration) -> Effect {
+        self.backoff.outlived(open_for);
+        self.pause(0);
+        Effect::EndWatch
+    }
+
+    fn proven(&mut self) -> Effect {
+        self.succeeded();
+        Effect::Proven
     }
 
     /// Ends an open watch, which counts as this many that brought nothing.
@@ -127,6 +175,9 @@ impl ReflectorMachine {
         let watches = &mut self.fruitless;
         watches.count = watches.count.saturating_add(count);
         watches.since.get_or_insert(now);
+        if watches.is_last {
+            return self.relist(RelistReason::WatchFailed);
+        }
         if watches.due_at().is_none_or(|at| now < at) {
             return Effect::None;
         }
@@ -161,6 +212,7 @@ impl ReflectorMachine {
             | RelistReason::Unparsable => ListVersion::AtLeast(version),
         };
         self.counters.relists[reason as usize] += 1;
+        self.fruitless.is_last = false;
         let mut initial = InitialRead {
             held: Some(version),
             may_resume: matches!(

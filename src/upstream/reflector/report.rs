@@ -49,10 +49,12 @@ pub enum Input {
 pub enum Comparison {
     /// Upstream has the same objects, each at the same version.
     Equal,
+    /// What was read of upstream's state is the same, and nothing says that the rest is not.
+    Unrefuted,
     /// Upstream has another state.
     Different,
-    /// Upstream's state could not be read.
-    Unknown,
+    /// Upstream's state could not be read. Upstream asks for this wait, in seconds.
+    Unknown(u32),
 }
 
 /// Why an attempt failed.

@@ -677,14 +677,35 @@ fn after_three_watches_that_bring_nothing_the_state_is_compared_and_listed_if_it
             );
         }
         assert_eq!(after_watch(&mut rig, end.clone()), Action::Compare);
-        let found = Input::Compared(Comparison::Different);
-        rig.observes(found, relisting(Reason::WatchFailed));
+        rig.observes(Input::Compared(Comparison::Different), Effect::None);
+        // Upstream answers, so a watch is tried first, which costs it no list.
+        assert_eq!(
+            rig.reflector.next_action(rig.now, 0),
+            Action::Watch { after: rv(7) }
+        );
+        rig.reflector.observe(end, rig.now);
         // A streamed list is a watch, so pages are requested, without another pause.
         assert_eq!(
             rig.reflector.next_action(rig.now, 0),
             list(Latest, None, Some(500), Reason::WatchFailed)
         );
     }
+}
+
+#[test]
+fn after_a_black_hole_the_watch_is_resumed_although_upstream_has_moved_on() {
+    let mut rig = Rig::live_at(7);
+    rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+    while next(&mut rig) != Action::Compare {
+        rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+    }
+    rig.observes(Input::Compared(Comparison::Different), Effect::None);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(8), Effect::Live);
+    rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(8) });
+    rig.relisted(Reason::WatchFailed, 0);
 }
 
 #[test]
@@ -712,7 +733,7 @@ fn while_watches_bring_nothing_the_state_is_compared_every_minute() {
         let action = next(&mut rig);
         if action == Action::Compare {
             compared_at.push(rig.now - begin);
-            rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+            rig.observes(Input::Compared(Comparison::Equal), Effect::Proven);
         } else {
             assert_eq!(action, Action::Watch { after: rv(7) });
             rig.observes(Input::WatchOpened, Effect::None);
@@ -725,6 +746,36 @@ fn while_watches_bring_nothing_the_state_is_compared_every_minute() {
     for reason in Reason::ALL {
         rig.relisted(reason, 0);
     }
+}
+
+#[test]
+fn objects_that_are_too_many_to_be_compared_are_not_listed_for_a_suspicion() {
+    let mut rig = Rig::live_at(7);
+    let begin = rig.now;
+    let mut comparisons = 0;
+    while rig.now < begin + Duration::from_secs(600) {
+        if next(&mut rig) == Action::Compare {
+            comparisons += 1;
+            rig.observes(Input::Compared(Comparison::Unrefuted), Effect::None);
+        } else {
+            rig.observes(Input::WatchOpened, Effect::None);
+            rig.observes(Input::WatchEnded, Effect::None);
+        }
+    }
+    assert!((10..40).contains(&comparisons), "{comparisons}");
+    rig.relisted(Reason::WatchFailed, 0);
+}
+
+#[test]
+fn what_is_unrefuted_is_proven_only_beside_a_watch_that_was_just_opened() {
+    let mut rig = Rig::live_at(7);
+    let unrefuted = || Input::Compared(Comparison::Unrefuted);
+    rig.advance(20_000);
+    rig.observes(unrefuted(), Effect::EndWatch);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.advance(19_999);
+    rig.observes(unrefuted(), Effect::Proven);
 }
 
 #[test]
@@ -759,10 +810,8 @@ fn a_list_that_cannot_be_had_gives_way_to_the_next_watch() {
     for _ in 0..3 {
         after_watch(&mut rig, Input::WatchEnded);
     }
-    rig.observes(
-        Input::Compared(Comparison::Unknown),
-        relisting(Reason::WatchFailed),
-    );
+    rig.observes(Input::Compared(Comparison::Unknown(0)), Effect::None);
+    rig.observes(Input::WatchEnded, relisting(Reason::WatchFailed));
     assert_eq!(rig.reflector.version(), Some(rv(7)));
     next(&mut rig);
     rig.observes(Input::ListFailed(http(503)), Effect::Restarted);
@@ -776,7 +825,7 @@ fn an_open_watch_that_lacks_what_upstream_has_twice_is_ended() {
     let mut rig = Rig::live_at(7);
     let different = || Input::Compared(Comparison::Different);
     rig.observes(different(), Effect::None);
-    rig.observes(Input::Compared(Comparison::Unknown), Effect::None);
+    rig.observes(Input::Compared(Comparison::Unknown(0)), Effect::None);
     // An event that was on its way.
     rig.observes(event(8), Effect::Live);
     rig.observes(different(), Effect::None);
@@ -786,6 +835,15 @@ fn an_open_watch_that_lacks_what_upstream_has_twice_is_ended() {
     rig.observes(different(), Effect::None);
     rig.observes(different(), Effect::EndWatch);
     assert_eq!(next(&mut rig), Action::Compare);
+    rig.observes(different(), Effect::None);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(8) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(different(), Effect::None);
+    rig.observes(different(), Effect::EndWatch);
+    assert_eq!(
+        next(&mut rig),
+        list(Latest, None, Some(500), Reason::WatchFailed)
+    );
 }
 
 #[test]
@@ -794,7 +852,7 @@ fn a_quiet_watch_that_was_compared_is_as_good_as_one_with_events() {
     for _ in 0..10 {
         rig.observes(Input::WatchOpened, Effect::None);
         rig.advance(50_000);
-        rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+        rig.observes(Input::Compared(Comparison::Equal), Effect::Proven);
         rig.observes(Input::WatchEnded, Effect::None);
         assert_eq!(
             rig.reflector.next_action(rig.now, 0),
@@ -810,7 +868,7 @@ fn a_watch_that_lives_for_longer_than_the_pause_before_it_is_followed_by_a_short
     for _ in 0..20 {
         rig.observes(Input::WatchOpened, Effect::None);
         rig.advance(3_000);
-        rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+        rig.observes(Input::Compared(Comparison::Equal), Effect::Proven);
         rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
         let before = rig.now;
         next(&mut rig);

@@ -27,7 +27,7 @@ impl Rig {
             let input = match action {
                 Action::Stop(reason) => return (count - 1, reason),
                 Action::List { .. } => Input::ListFailed(failure.clone()),
-                Action::Compare => Input::Compared(Comparison::Unknown),
+                Action::Compare => Input::Compared(Comparison::Unknown(0)),
                 Action::WatchList { .. } | Action::Watch { .. } | Action::WaitUntil(_) => {
                     Input::WatchFailed(failure.clone())
                 }
@@ -77,7 +77,7 @@ fn an_upstream_that_is_away_takes_no_state_with_it() {
         for _ in 0..50 {
             let failed = match rig.next() {
                 Action::Watch { after } if after == rv(7) => Input::WatchFailed(failure.clone()),
-                Action::Compare => Input::Compared(Comparison::Unknown),
+                Action::Compare => Input::Compared(Comparison::Unknown(0)),
                 Action::List { .. } => Input::ListFailed(failure.clone()),
                 action @ (Action::WatchList { .. }
                 | Action::Watch { .. }
@@ -222,7 +222,7 @@ fn events_that_only_lists_can_read_are_listed_around_a_few_times() {
         rig.now += Duration::from_secs(601);
         rig.next();
         rig.observes(Input::WatchOpened, Effect::None);
-        rig.observes(Input::Compared(Comparison::Equal), Effect::None);
+        rig.observes(Input::Compared(Comparison::Equal), Effect::Proven);
         unreadable_event(&mut rig, version);
         assert_eq!(rig.next(), Action::Watch { after: rv(version) });
     }

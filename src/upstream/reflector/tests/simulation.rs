@@ -230,7 +230,7 @@ impl World {
             Effect::Late if self.flaw == Flaw::AppliesIgnored => into(&mut self.held),
             Effect::Restarted if self.flaw == Flaw::KeepsSideBuffer => {}
             Effect::Restarted | Effect::Relisting { .. } => self.initial.clear(),
-            Effect::None | Effect::Late | Effect::EndWatch | Effect::Ignored => {}
+            Effect::None | Effect::Late | Effect::EndWatch | Effect::Ignored | Effect::Proven => {}
         }
     }
 
@@ -311,7 +311,7 @@ impl World {
 
     fn compare(&mut self) -> Settled {
         let comparison = match (self.refusal(), self.held == self.model.state_at(u64::MAX)) {
-            (Some(_), _) => Comparison::Unknown,
+            (Some(_), _) => Comparison::Unknown(0),
             (None, true) => Comparison::Equal,
             (None, false) => Comparison::Different,
         };

@@ -1,0 +1,123 @@
+//! What an open watch that brings nothing costs upstream, and when it is ended.
+
+use super::*;
+
+/// A list that says how many objects follow.
+fn counted(items: &[(&str, u64)], version: u64, token: &str, remaining: u64) -> String {
+    let count = format!("\"continue\":\"{token}\",\"remainingItemCount\":{remaining}");
+    list(items, version, token).replacen(&format!("\"continue\":\"{token}\""), &count, 1)
+}
+
+/// Answers a comparison in which three objects are counted, and two are read.
+async fn compared_in_part(scene: &mut Scene, items: &[(&str, u64)], version: u64) {
+    let one = counted(&items[..1], version, "t1", 2);
+    scene.request("list latest").await.whole(200, &one).await;
+    let some = counted(items, version, "t2", 1);
+    scene.request("list latest").await.whole(200, &some).await;
+}
+
+/// A scene with three objects.
+async fn live() -> (Scene, Feed) {
+    let (scene, feed) = Scene::live().await;
+    push(&feed, &[line("ADDED", "a/y", 6), line("ADDED", "b/z", 7)]).await;
+    scene.holds(&["a/x 3", "a/y 6", "b/z 7"], 7);
+    (scene, feed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_once_a_minute_are_enough_so_that_nothing_is_listed() {
+    let (mut scene, feed) = Scene::live().await;
+    for minute in 1..=10 {
+        tokio::time::sleep(Duration::from_millis(61_500)).await;
+        let asked = scene.requests.try_recv();
+        assert!(asked.is_err(), "in minute {minute}: {asked:?}");
+        push(&feed, &[bookmark(5 + minute)]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_objects_are_counted_and_a_page_of_them_is_compared_beside_a_watch_that_was_just_opened()
+ {
+    let (mut scene, mut feed) = live().await;
+    for _ in 0..3 {
+        let started = tokio::time::Instant::now();
+        compared_in_part(&mut scene, &[("a/x", 3), ("a/y", 6)], 20).await;
+        assert!((75..85).contains(&started.elapsed().as_secs()));
+        feed = scene.request("watch 7").await.open();
+        compared_in_part(&mut scene, &[("a/x", 3), ("a/y", 6)], 20).await;
+        assert!((78..90).contains(&started.elapsed().as_secs()));
+    }
+    push(&feed, &[line("MODIFIED", "b/z", 21)]).await;
+    scene.holds(&["a/x 3", "a/y 6", "b/z 21"], 21);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_differs_ends_the_watch() {
+    let (mut scene, feed) = live().await;
+    for _ in 0..2 {
+        compared_in_part(&mut scene, &[("a/x", 3), ("a/y", 18)], 20).await;
+    }
+    scene.request("watch 7").await;
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_watch_of_very_many_objects_is_ended_as_soon_as_any_other() {
+    let (mut scene, feed) = live().await;
+    let started = tokio::time::Instant::now();
+    loop {
+        let request = scene.requests.recv().await.unwrap();
+        if sort_of(&request.path) == "watch 7" {
+            break;
+        }
+        let some = counted(&[("a/x", 3)], 20, "t1", 59_999);
+        request.whole(200, &some).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(100));
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_opened_again_if_nothing_can_be_compared() {
+    let (mut scene, feed) = live().await;
+    let started = tokio::time::Instant::now();
+    let busy = r#"{"kind":"Status","code":429,"details":{"retryAfterSeconds":30}}"#;
+    scene.request("list latest").await.whole(429, busy).await;
+    let mut asked_at = tokio::time::Instant::now();
+    let again = scene.request("watch 7").await.open();
+    assert!(started.elapsed() < Duration::from_secs(90));
+    for _ in 0..2 {
+        scene.request("list latest").await.whole(429, busy).await;
+        assert!((30..41).contains(&asked_at.elapsed().as_secs()));
+        asked_at = tokio::time::Instant::now();
+    }
+    push(&again, &[line("MODIFIED", "b/z", 21)]).await;
+    scene.holds(&["a/x 3", "a/y 6", "b/z 21"], 21);
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_consistent_read_has_proven_is_not_compared_again() {
+    let (mut scene, _feed) = live().await;
+    for version in 1..10 {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let snapshot = scene.cache.snapshot().unwrap();
+        assert!(scene.cache.prove(&snapshot, ResourceVersion(20 + version)));
+        let asked = scene.requests.try_recv();
+        assert!(asked.is_err(), "{asked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gateways_that_got_the_same_event_do_not_compare_at_the_same_moment() {
+    let mut times = Vec::new();
+    for seed in 0..4 {
+        crate::resource::replay_random(seed);
+        let (mut scene, _feed) = live().await;
+        let started = tokio::time::Instant::now();
+        scene.request("list latest").await;
+        times.push(started.elapsed().as_millis());
+    }
+    times.sort_unstable();
+    assert!(times[3] - times[0] > 500, "{times:?}");
+}
