@@ -17,6 +17,11 @@ const BRISK_MAX: Duration = Duration::from_secs(3);
 /// First and longest step between attempts to cache a resource that was given up.
 const PATIENT_FIRST: Duration = Duration::from_secs(1);
 const PATIENT_MAX: Duration = Duration::from_secs(150);
+/// First and longest step between attempts to cache a resource whose versions mean nothing: each of them ends the clients' watches with 410.
+const RELUCTANT_FIRST: Duration = PATIENT_MAX;
+const RELUCTANT_MAX: Duration = Duration::from_secs(600);
+/// As [`RESET_AFTER`], for resources that were given up. Some are given up again for what happens twice within ten minutes.
+const GIVEN_UP_RESET_AFTER: Duration = Duration::from_secs(900);
 /// Longest `Retry-After` that is honoured. The API server asks for at most 30 s; a proxy that asks for an hour must not
 /// keep a cache old for an hour.
 pub const FLOOR_MAX: Duration = Duration::from_secs(60);
@@ -28,6 +33,7 @@ pub struct Backoff {
     step: Duration,
     step_first: Duration,
     step_max: Duration,
+    reset_after: Duration,
     /// End of the last wait, if there was one.
     last_wait_end: Option<Instant>,
 }
@@ -55,7 +61,19 @@ impl Backoff {
     /// each attempt costs upstream a list.
     #[must_use]
     pub const fn patient() -> Self {
-        Self::between(PATIENT_FIRST, PATIENT_MAX)
+        Self {
+            reset_after: GIVEN_UP_RESET_AFTER,
+            ..Self::between(PATIENT_FIRST, PATIENT_MAX)
+        }
+    }
+
+    /// At the first step, with bounds for a resource that was given up because its versions mean nothing: that rarely changes at all.
+    #[must_use]
+    pub const fn reluctant() -> Self {
+        Self {
+            reset_after: GIVEN_UP_RESET_AFTER,
+            ..Self::between(RELUCTANT_FIRST, RELUCTANT_MAX)
+        }
     }
 
     const fn between(step_first: Duration, step_max: Duration) -> Self {
@@ -63,6 +81,7 @@ impl Backoff {
             step: step_first,
             step_first,
             step_max,
+            reset_after: RESET_AFTER,
             last_wait_end: None,
         }
     }
@@ -96,7 +115,7 @@ impl Backoff {
     /// Returns the next wait, which is at least `floor`: the value of `Retry-After`, honoured up to [`FLOOR_MAX`]. The
     /// jitter is added to the floor, because the other clients were given the same floor.
     pub fn next_at_least(&mut self, now: Instant, random: u64, floor: Duration) -> Duration {
-        let is_healthy = |since| now.saturating_duration_since(since) > RESET_AFTER;
+        let is_healthy = |since| now.saturating_duration_since(since) > self.reset_after;
         if self.last_wait_end.is_some_and(is_healthy) {
             self.step = self.step_first;
         }

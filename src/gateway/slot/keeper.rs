@@ -126,6 +126,8 @@ enum FillOutcome {
     Contradiction(Contradiction),
     /// The cache cannot be kept, for this reason.
     GivenUp(GiveUpReason),
+    /// Upstream's events are not in the order of their versions.
+    Unordered,
     /// Upstream's objects contradict those of a state from before, which nobody was served from.
     ForeignState(Contradiction, StateOrigin),
 }
@@ -137,6 +139,7 @@ pub(super) struct CacheKeeper {
     cells: KeeperCells,
     short_backoff: Backoff,
     long_backoff: Backoff,
+    unordered_backoff: Backoff,
     went_back_at: Option<Instant>,
     /// Contradictions between upstream and the caches so far.
     contradictions: u64,
@@ -153,6 +156,7 @@ impl CacheKeeper {
             cells,
             short_backoff: Backoff::brisk(),
             long_backoff: Backoff::patient(),
+            unordered_backoff: Backoff::reluctant(),
             went_back_at: None,
             contradictions: 0,
             prior,
@@ -376,6 +380,10 @@ impl CacheKeeper {
                 Some(self.start_over())
             }
             FillOutcome::GivenUp(reason) => Some(self.give_up(reason)),
+            FillOutcome::Unordered => {
+                let wait = pause(&mut self.unordered_backoff);
+                Some(self.forward(GiveUpReason::WentBack, wait))
+            }
             FillOutcome::ForeignState(reason, origin) => {
                 let reason = reason.as_str();
                 match origin {
@@ -415,7 +423,7 @@ impl CacheKeeper {
         Duration::ZERO
     }
 
-    /// Forwards requests from now on; returns the pause before the next attempt.
+    /// Gives the cache up; returns the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
         if reason == GiveUpReason::Memory {
             // A cache larger than half of the limit is retried as well: it may have shrunk.
@@ -425,7 +433,6 @@ impl CacheKeeper {
                 needed => self.headroom.evict(needed.min(memory_max / 2)),
             }
         }
-        self.parts.recorder.given_up(reason);
         let backoff = match reason {
             GiveUpReason::Unavailable => &mut self.short_backoff,
             GiveUpReason::Unauthorized
@@ -439,6 +446,12 @@ impl CacheKeeper {
             | GiveUpReason::Panicked => &mut self.long_backoff,
         };
         let wait = pause(backoff);
+        self.forward(reason, wait)
+    }
+
+    /// Forwards requests until the next attempt after this pause, which is returned.
+    fn forward(&self, reason: GiveUpReason, wait: Duration) -> Duration {
+        self.parts.recorder.given_up(reason);
         let end = match reason == GiveUpReason::WentBack {
             true => Hub::expire,
             false => Hub::close,
@@ -483,6 +496,7 @@ const fn may_be_at_fault(outcome: &FillOutcome) -> bool {
         | FillOutcome::Redefined
         | FillOutcome::OtherEncoding
         | FillOutcome::WentBack
+        | FillOutcome::Unordered
         | FillOutcome::Contradiction(_)
         | FillOutcome::ForeignState(..) => false,
     }
@@ -492,6 +506,7 @@ const fn outcome_of(end: DriverEnd) -> FillOutcome {
     match end {
         DriverEnd::Gone => FillOutcome::Gone,
         DriverEnd::WentBack => FillOutcome::WentBack,
+        DriverEnd::GivenUp(GiveUp::Unordered) => FillOutcome::Unordered,
         DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
     }
 }
@@ -569,6 +584,13 @@ async fn offer(parts: &SlotParts) -> Result<Option<ResourceKind>, Failure> {
 mod tests {
     use super::*;
     use crate::decode::UpstreamStatus;
+
+    #[test]
+    fn a_resource_whose_events_are_out_of_order_has_no_cache_for_minutes() {
+        let outcome = outcome_of(DriverEnd::GivenUp(GiveUp::Unordered));
+        assert!(matches!(outcome, FillOutcome::Unordered));
+        assert!(pause(&mut Backoff::reluctant()) >= Duration::from_secs(150));
+    }
 
     #[test]
     fn a_probe_is_not_sent_again_before_upstream_allows_it() {

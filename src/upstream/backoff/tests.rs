@@ -43,6 +43,17 @@ fn two_minutes_of_health_begin_anew() {
 }
 
 #[test]
+fn what_is_given_up_again_within_ten_minutes_is_tried_more_and_more_rarely() {
+    for (mut backoff, first_s) in [(Backoff::patient(), 1), (Backoff::reluctant(), 150)] {
+        let mut now = Instant::now();
+        for expected_s in [first_s, 2 * first_s, 4 * first_s] {
+            check(&mut backoff, now, NO_JITTER, 0, expected_s * 1_000);
+            now += Duration::from_secs(expected_s + 600);
+        }
+    }
+}
+
+#[test]
 fn a_wait_that_upstream_asked_for_is_no_health() {
     let (mut backoff, start) = (Backoff::new(), Instant::now());
     check(&mut backoff, start, NO_JITTER, 60, 60_000);

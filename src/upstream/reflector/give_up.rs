@@ -92,9 +92,29 @@ impl GiveUp {
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     counts: [u32; REASONS],
-    /// Relists because of watches that were refused or unreadable, since `first_strike_at`.
-    strikes: u32,
-    first_strike_at: Option<Instant>,
+    /// Relists because of watches that were refused or unreadable.
+    strikes: Strikes,
+    /// Relists because of watches that were out of order.
+    disorder: Strikes,
+}
+
+/// Relists within [`STRIKES_WITHIN`] of the first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Strikes {
+    count: u32,
+    first_at: Option<Instant>,
+}
+
+impl Strikes {
+    fn add(&mut self, now: Instant) -> u32 {
+        let is_old = |at| now.saturating_duration_since(at) > STRIKES_WITHIN;
+        if self.first_at.is_none_or(is_old) {
+            self.count = 0;
+            self.first_at = Some(now);
+        }
+        self.count = self.count.saturating_add(1);
+        self.count
+    }
 }
 
 impl Failures {
@@ -111,19 +131,12 @@ impl Failures {
     /// up if it is one too many. Each such list may succeed and the next watch fail again, so successes in between do not
     /// reset this count.
     pub(super) fn strike(&mut self, failure: &Failure, now: Instant) -> Option<GiveUp> {
-        let is_old = |at| now.saturating_duration_since(at) > STRIKES_WITHIN;
-        if self.first_strike_at.is_none_or(is_old) {
-            self.strikes = 0;
-            self.first_strike_at = Some(now);
-        }
-        self.strikes += 1;
         let reason = GiveUp::of(failure)?;
-        let max = if reason == GiveUp::Unordered {
-            UNORDERED_MAX
-        } else {
-            STRIKES_MAX
+        let (strikes, max) = match reason == GiveUp::Unordered {
+            true => (&mut self.disorder, UNORDERED_MAX),
+            false => (&mut self.strikes, STRIKES_MAX),
         };
-        (self.strikes >= max).then_some(reason)
+        (strikes.add(now) >= max).then_some(reason)
     }
 
     /// Upstream responded: resets the counts of all reasons except those that mean unreadable data.

@@ -180,6 +180,20 @@ fn strikes_count_within_ten_minutes() {
 }
 
 #[test]
+fn disorder_and_refusals_are_counted_apart() {
+    let now = Instant::now();
+    let mut failures = Failures::default();
+    assert_eq!(failures.strike(&http(400), now), None);
+    assert_eq!(failures.strike(&Failure::Unordered, now), None);
+    assert_eq!(failures.strike(&http(400), now), None);
+    assert_eq!(
+        failures.strike(&Failure::Unordered, now),
+        Some(GiveUp::Unordered)
+    );
+    assert_eq!(failures.strike(&http(400), now), Some(GiveUp::Refused));
+}
+
+#[test]
 fn lost_history_is_no_strike() {
     let mut rig = giving_up(Rig::live_at(7));
     for version in 8..12 {
