@@ -96,6 +96,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Lists and watches until the driver has to end. The future can be dropped at any point.
     pub async fn run(mut self) -> DriverEnd {
         loop {
+            self.reflector.note_given(self.sink.newest_given());
             let action = self.reflector.next_action(now(), crate::resource::random());
             let ahead = self
                 .page_ahead
@@ -156,6 +157,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
 
     fn observe(&mut self, input: Input) -> Effect {
         let before = self.reflector.version();
+        if is_end_of_data(&input) && !self.reflector.is_live() {
+            self.reflector.note_given(self.sink.newest_given());
+        }
         let effect = self.reflector.observe(input, now());
         match effect {
             Effect::Ignored => self.recorder.ignored(),
@@ -197,6 +201,18 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             RequestKind::Watch => Input::WatchFailed(fault.failure),
         });
     }
+}
+
+/// Whether initial data may be complete with this input.
+const fn is_end_of_data(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::ListPage { .. }
+            | Input::Bookmark {
+                initial_events_end: true,
+                ..
+            }
+    )
 }
 
 impl From<UpstreamWentBack> for DriverEnd {

@@ -122,6 +122,8 @@ pub struct ReflectorMachine {
     pause: Pause,
     attempt: WatchAttempt,
     fruitless: FruitlessWatches,
+    /// The newest version that readers of the state were given, as far as it was noted.
+    given: ResourceVersion,
     /// Attempts at streamed lists that were refused since a watch was last accepted.
     refused_stream_count: u32,
     not_found_count: u32,
@@ -153,6 +155,10 @@ struct InitialRead {
     method: InitialMethod,
     page: Option<LastPage>,
     held: Option<ResourceVersion>,
+    /// The newest version that readers had been given when the first of the data was requested.
+    given_before: ResourceVersion,
+    /// Whether the data was once older than a version that readers were given meanwhile.
+    is_overtaken: bool,
     /// Whether a watch from `held` may still succeed, so that nothing has to wait for a list that cannot be had.
     may_resume: bool,
     cut_stream_count: u32,
@@ -224,6 +230,7 @@ impl ReflectorMachine {
             pause: Pause::No,
             attempt: WatchAttempt::default(),
             fruitless: FruitlessWatches::none(),
+            given: ResourceVersion::default(),
             refused_stream_count: 0,
             not_found_count: 0,
             counters,
@@ -261,6 +268,12 @@ impl ReflectorMachine {
         }
     }
 
+    /// Notes the newest version that readers of the state were given; it may be above that of the last event. Data that is older is not what
+    /// was asked for.
+    pub fn note_given(&mut self, given: Option<ResourceVersion>) {
+        self.given = self.given.max(given.unwrap_or_default());
+    }
+
     /// Returns what to do next. Call it only when no action is under way. Until something is observed, the answer stays the
     /// same.
     pub fn next_action(&mut self, now: Instant, random: u64) -> Action {
@@ -295,6 +308,9 @@ impl ReflectorMachine {
         }
         self.pause = Pause::No;
         self.attempt = WatchAttempt::default();
+        if let ReflectorPhase::Initial(initial) = &mut self.phase {
+            initial.note_given(self.given);
+        }
         match &self.phase {
             ReflectorPhase::Stopped(reason) => Action::Stop(*reason),
             ReflectorPhase::Live { .. } if self.fruitless.is_check_due() => Action::Compare,

@@ -25,6 +25,8 @@ impl InitialRead {
             },
             page: None,
             held: None,
+            given_before: ResourceVersion(0),
+            is_overtaken: false,
             may_resume: false,
             cut_stream_count: 0,
         }
@@ -79,9 +81,28 @@ impl InitialRead {
         }
     }
 
-    /// Whether data of this version is older than the held state although something newer was requested.
-    fn is_behind(&self, version: ResourceVersion) -> bool {
-        self.list_version != ListVersion::Latest && self.held.is_some_and(|held| version < held)
+    /// The next request is for data of at least this version, if it is the first one of its data.
+    pub(super) fn note_given(&mut self, given: ResourceVersion) {
+        if self.page.is_some() {
+            return;
+        }
+        self.given_before = given;
+        if let ListVersion::AtLeast(version) = &mut self.list_version {
+            *version = given.max(*version);
+        }
+    }
+
+    /// Whether data of this version is older than the held state, or than what readers were given, although something newer was requested.
+    /// The latest version was not, if it is below what they had before; it may have been overtaken by a proof meanwhile.
+    fn is_behind(&self, version: ResourceVersion, given: ResourceVersion) -> bool {
+        match self.list_version {
+            ListVersion::Latest => {
+                !self.is_overtaken && (self.given_before..given).contains(&version)
+            }
+            ListVersion::Any | ListVersion::AtLeast(_) => {
+                version < self.held.unwrap_or_default().max(given)
+            }
+        }
     }
 }
 
@@ -126,10 +147,12 @@ impl ReflectorMachine {
     /// All objects have arrived. Data older than the held state is accepted only if the latest version was requested: then
     /// upstream itself went back, as after a restored backup.
     pub(super) fn initial_done(&mut self, version: ResourceVersion, now: Instant) -> Effect {
+        let given = self.given;
         let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
-        if initial.is_behind(version) {
+        if initial.is_behind(version, given) {
+            initial.is_overtaken = initial.list_version == ListVersion::Latest;
             initial.list_version = ListVersion::Latest;
             return self.restart(RelistReason::VersionAhead, 0);
         }

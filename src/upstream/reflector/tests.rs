@@ -693,6 +693,28 @@ fn after_three_watches_that_bring_nothing_the_state_is_compared_and_listed_if_it
 }
 
 #[test]
+fn a_list_that_a_proof_has_overtaken_is_requested_once_more_and_an_older_one_is_believed() {
+    for (first, second) in [(20, 31), (20, 20), (9, 0)] {
+        let mut rig = Rig::new(PAGED);
+        rig.does(0, list(Any, None, Some(500), Reason::Start));
+        rig.observes(page(7, ""), done(7));
+        rig.does(0, Action::Watch { after: rv(7) });
+        rig.observes(Input::WatchFailed(http(410)), relisting(Reason::Expired));
+        rig.reflector.note_given(Some(rv(10)));
+        next(&mut rig);
+        rig.reflector.note_given(Some(rv(30)));
+        if second == 0 {
+            // Upstream's history is another one.
+            rig.observes(page(first, ""), done(first));
+            continue;
+        }
+        rig.observes(page(first, ""), Effect::Restarted);
+        next(&mut rig);
+        rig.observes(page(second, ""), done(second));
+    }
+}
+
+#[test]
 fn after_a_black_hole_the_watch_is_resumed_although_upstream_has_moved_on() {
     let mut rig = Rig::live_at(7);
     rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);

@@ -121,3 +121,23 @@ async fn gateways_that_got_the_same_event_do_not_compare_at_the_same_moment() {
     times.sort_unstable();
     assert!(times[3] - times[0] > 500, "{times:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_between_the_watch_and_what_clients_were_given_is_no_lost_history() {
+    for refusal in [400, 405] {
+        let (mut scene, feed) = live().await;
+        let snapshot = scene.cache.snapshot().unwrap();
+        assert!(scene.cache.prove(&snapshot, ResourceVersion(30)));
+        drop(feed);
+        for _ in 0..3 {
+            scene.request("watch 7").await.refuse(refusal).await;
+        }
+        // A server behind the one that was asked for the proof does not know that version yet.
+        let feed = scene.request("stream 30").await.open();
+        push(&feed, &[line("ADDED", "a/x", 3), marker(20)]).await;
+        let feed = scene.request("stream latest").await.open();
+        push(&feed, &[line("ADDED", "a/x", 3), marker(31)]).await;
+        scene.holds(&["a/x 3"], 31);
+        assert!(!scene.driver.is_finished());
+    }
+}
