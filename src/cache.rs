@@ -34,7 +34,8 @@ pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, GAPS_MAX, Gap, RewindError, Snapshot, floor, known_since};
 pub use snapshot_tracker::SnapshotTracker;
 pub use writer::{
-    ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, RestoredHistory, VersionWentBack,
+    ApplyOutcome, CacheWriter, Change, ListComparison, ListDifference, PastEvent, PriorState,
+    RestoredHistory, VersionWentBack,
 };
 
 use crate::resource::{ResourceKind, ResourceVersion};

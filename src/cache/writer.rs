@@ -1,7 +1,6 @@
 //! The only writer of a watch cache: applies what upstream sent, in order, and publishes it.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,35 +15,12 @@ use super::snapshot_tracker::{SnapshotTracker, WriterToken};
 use super::{DispatchOutcome, Observer, WatchCache};
 use crate::resource::{EventKind, KeyRef, Object, ResourceKind, ResourceVersion};
 
+mod difference;
 mod proof;
 mod restore;
 
+pub use difference::{Change, ListComparison, ListDifference};
 pub use restore::{PastEvent, PriorState, RestoredHistory};
-
-/// One change as upstream reports it. The cache decides whether it adds or modifies the object.
-#[derive(Debug)]
-pub enum Change {
-    /// The object's new state.
-    Put(Object),
-    /// The object's last state, with the version of the deletion.
-    Delete(Object),
-}
-
-impl Change {
-    /// The object in either case.
-    #[must_use]
-    pub fn object(&self) -> &Object {
-        match self {
-            Self::Put(object) | Self::Delete(object) => object,
-        }
-    }
-}
-
-impl Change {
-    const fn is_put(&self) -> bool {
-        matches!(self, Self::Put(_))
-    }
-}
 
 /// The error for a list that must not replace the cache's state: it is older, or it belongs to another history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -228,13 +204,15 @@ impl CacheWriter {
         version: ResourceVersion,
         now: Instant,
     ) -> Result<ApplyOutcome, VersionWentBack> {
-        self.begin_list(listed, version, now)?;
+        if let Some(comparison) = self.begin_list(listed, version, now)? {
+            self.begin_changes(comparison.difference())?;
+        }
         Ok(self.continue_list(usize::MAX))
     }
 
-    /// Publishes a list. The first list fills the cache. A later list is compared with the state, and the difference is published
-    /// as events in version order, so that open watches continue (decision 5): by [`CacheWriter::continue_list`], and nothing else may change
-    /// the state before. [`CacheWriter::dispatch`] must follow.
+    /// Publishes a list. The first list fills the cache. A later list is to be compared with the state, by what is returned, and the difference
+    /// is published as events in version order, so that open watches continue (decision 5): by [`CacheWriter::begin_changes`] and
+    /// [`CacheWriter::continue_list`], and nothing else may change the state before. [`CacheWriter::dispatch`] must follow.
     ///
     /// # Errors
     /// [`VersionWentBack`] if the list is older than the cache or than a proven version, or contradicts the history that the cache
@@ -244,17 +222,16 @@ impl CacheWriter {
         listed: ObjectMap,
         version: ResourceVersion,
         now: Instant,
-    ) -> Result<(), VersionWentBack> {
+    ) -> Result<Option<ListComparison>, VersionWentBack> {
         let held = self.state.resource_version;
         let epoch = Epoch(self.state.epoch.0 + 1);
         let proof = self.cache.begin_epoch(epoch);
         let current = held.max(proof.version);
-        let went_back = VersionWentBack {
-            listed: version,
-            current,
-        };
         if version < current {
-            return Err(went_back);
+            return Err(VersionWentBack {
+                listed: version,
+                current,
+            });
         }
         self.state.epoch = epoch;
         if epoch == Epoch(1) {
@@ -262,27 +239,45 @@ impl CacheWriter {
             self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
             self.publish(version, Vec::new());
-            return Ok(());
+            return Ok(None);
         }
-        let gap = Gap {
-            from: current,
-            to: version,
-        };
-        let changes = difference(&self.state.objects, &listed, gap);
-        if changes.iter().any(|change| contradicts(change, held, gap))
-            || self.lists_unproven(&listed, proof)
-        {
-            return Err(went_back);
-        }
+        Ok(Some(ListComparison {
+            cached: self.state.objects.clone(),
+            listed,
+            held,
+            proof,
+            gap: Gap {
+                from: current,
+                to: version,
+            },
+            now,
+        }))
+    }
+
+    /// Continues [`CacheWriter::begin_list`] with the changes of the list.
+    ///
+    /// # Errors
+    /// See [`CacheWriter::begin_list`].
+    pub fn begin_changes(&mut self, difference: ListDifference) -> Result<(), VersionWentBack> {
+        let ListDifference {
+            changes,
+            held,
+            gap,
+            now,
+        } = difference;
+        let changes = changes.ok_or(VersionWentBack {
+            listed: gap.to,
+            current: gap.from,
+        })?;
         // The state at the proven version is known, but not what happened before and after it: two gaps.
         let floor = self.gap_floor();
-        let (from, to) = (held, current);
+        let (from, to) = (held, gap.from);
         self.state.remember_gap(Gap { from, to }, floor);
         self.state.remember_gap(gap, floor);
         self.listed = Some(ListedChanges {
             changes: changes.into_iter(),
             events: Vec::new(),
-            version,
+            version: gap.to,
             now,
         });
         Ok(())
@@ -580,77 +575,6 @@ fn cut<T>(
 ) {
     let bytes_max = len_max.checked_shr(cuts).unwrap_or_default();
     ring.bound_bytes(bytes_max, recent_max.min(len_max), now);
-}
-
-/// The changes from the cached objects, which are still the state at `gap.from`, to the listed objects, which are the state at
-/// `gap.to`, in version order.
-fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
-    // Each deleted object, with the latest version at which it can have been deleted.
-    let mut gone: Vec<(&Object, ResourceVersion)> = Vec::new();
-    let mut changes: Vec<Change> = Vec::new();
-    // Both are in key order, so one pass over each is enough.
-    let mut held = cached.iter().peekable();
-    for object in listed.iter() {
-        while let Some(other) = held.next_if(|held| held.key() < object.key()) {
-            gone.push((other, gap.to));
-        }
-        if let Some(before) = held.next_if(|held| held.key() == object.key()) {
-            if before.uid() != object.uid() {
-                // The old object was deleted at the latest one version before its successor was written.
-                let last = ResourceVersion(object.resource_version().0.saturating_sub(1));
-                gone.push((before, last));
-            } else if before.resource_version() == object.resource_version() {
-                continue;
-            }
-        }
-        changes.push(Change::Put(object.clone()));
-    }
-    gone.extend(held.map(|held| (held, gap.to)));
-    deletions(gone, &mut changes, gap.from);
-    // If deletions had to share a version, the deletion of a recreated object comes before its creation.
-    changes.sort_by_key(|change| (change.object().resource_version(), change.is_put()));
-    changes
-}
-
-/// Whether a change shows that the list belongs to another history, as after a restored backup: an object was written before `held`
-/// but differs from the cached one, or an object is gone although no version is left for its deletion. A write at `held` itself is no
-/// contradiction, because the watch may have ended in the middle of a transaction's changes. Up to a proven version, which begins the gap,
-/// nothing was written after `held`.
-fn contradicts(change: &Change, held: ResourceVersion, gap: Gap) -> bool {
-    let version = change.object().resource_version();
-    match change {
-        Change::Put(_) => version < held || (version > held && version <= gap.from),
-        Change::Delete(_) => version > gap.to,
-    }
-}
-
-/// Adds a deletion for each object in `gone`, each at a version of its own, as early as possible.
-///
-/// Each of these objects was deleted at a version after `from`, and nothing else was written at that version. It is not known
-/// which version that was, but there are at least as many unused versions as deletions. The deletions must not all carry the list's
-/// version: a client that is disconnected among them would resume after all of them and miss the rest, and a downstream gateway
-/// would ignore the rest as repeated. The earliest versions are used so that a client that is disconnected in the gap,
-/// and resumes at another replica, has received at least as many deletions as had happened by then.
-fn deletions(
-    mut gone: Vec<(&Object, ResourceVersion)>,
-    changes: &mut Vec<Change>,
-    from: ResourceVersion,
-) {
-    let used: HashSet<u64, foldhash::fast::RandomState> = changes
-        .iter()
-        .map(|change| change.object().resource_version().0)
-        .collect();
-    gone.sort_by_key(|(_, last)| *last);
-    let mut next_free = from.0 + 1;
-    for (object, last) in gone {
-        while used.contains(&next_free) {
-            next_free += 1;
-        }
-        // A writer other than the API server may have deleted several objects in one transaction. Then some share the latest version.
-        let version = next_free.min(last.0).max(from.0 + 1);
-        changes.push(Change::Delete(object.at_version(ResourceVersion(version))));
-        next_free = next_free.max(version + 1);
-    }
 }
 
 #[cfg(test)]

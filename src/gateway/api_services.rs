@@ -18,7 +18,6 @@ use crate::upstream::driver::{
     Driver, DriverEnd, DriverRecorder, FailureReport, Fetch, FrameRejection, ReadSpec,
     WatchConnection,
 };
-use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::reflector::{
     GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
 };
@@ -230,12 +229,14 @@ impl Sink for ApiServiceSink {
         }
     }
 
-    fn matches(&self, versions: &ObjectVersions) -> Option<bool> {
+    fn object_count(&self) -> Option<usize> {
+        Some(self.state.versions.len())
+    }
+
+    fn holds(&self, versions: &[(ObjectKey, ResourceVersion)]) -> bool {
         let held = &self.state.versions;
-        let entries = versions.entries();
-        let is_held =
-            |(key, version): &(ObjectKey, ResourceVersion)| held.get(key) == Some(version);
-        Some(held.len() == entries.len() && entries.iter().all(is_held))
+        let mut versions = versions.iter();
+        versions.all(|(key, version)| held.get(key) == Some(version))
     }
 
     /// Batches come before all APIServices were read, and what is not relied on stays so until upstream has confirmed it: a watch that was

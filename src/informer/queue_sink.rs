@@ -332,8 +332,9 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         self.recorder.counts().lock().last_version = self.version;
     }
 
-    async fn ready(&mut self) {
+    async fn ready(&mut self) -> Result<(), UpstreamWentBack> {
         self.queue.writable().await;
+        Ok(())
     }
 }
 

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 
-use super::driver::now;
+use super::driver::{now, run_blocking};
 use super::sink::{LateChange, Sink, UpstreamWentBack};
-use crate::cache::{ApplyOutcome, CacheWriter, Change, ObjectMap, PriorState, WriteAge};
+use crate::cache::{
+    ApplyOutcome, CacheWriter, Change, ListComparison, ListDifference, ObjectMap, PriorState,
+    WriteAge,
+};
 use crate::resource::{EventKind, KeyRef, Object, ObjectKey, ResourceVersion};
 use age_sampler::AgeSampler;
 use initial_buffer::InitialBuffer;
@@ -23,6 +26,8 @@ const WAKE_COST: Duration = Duration::from_micros(2);
 /// Events that are restored, or found by a list, before other tasks run: about a millisecond.
 const RESTORED_PER_SLICE: usize = 256;
 const LISTED_PER_SLICE: usize = 256;
+/// Objects of a list and of the state that are compared on the driver's task; more are compared where they hold up no other task.
+const COMPARED_INLINE_MAX: usize = 8_192;
 /// Chunks of objects that are freed before other tasks run.
 const SPARE_PER_SLICE: usize = 4;
 
@@ -84,6 +89,8 @@ pub struct CacheSink {
     recorder: Arc<dyn FillRecorder>,
     /// Initial data received so far; replaces the state when it is complete.
     initial: InitialBuffer,
+    /// A list that is not compared with the state yet.
+    comparison: Option<ListComparison>,
     /// What is left of a list that was compared with the state.
     spare: ObjectMap,
     /// The version of a bookmark that came while a list was published.
@@ -115,6 +122,7 @@ impl CacheSink {
             writer,
             recorder,
             initial: InitialBuffer::default(),
+            comparison: None,
             spare: ObjectMap::default(),
             progressed: None,
             initial_count: 0,
@@ -169,7 +177,15 @@ impl CacheSink {
     /// Whether a list is not published yet: [`Sink::ready`] publishes the rest, and what came after it.
     #[must_use]
     pub const fn is_listing(&self) -> bool {
-        self.writer.is_listing()
+        self.comparison.is_some() || self.writer.is_listing()
+    }
+
+    /// Publishes the first changes of a list that was compared with the state.
+    fn begin_changes(&mut self, difference: ListDifference) -> Result<(), UpstreamWentBack> {
+        let begun = self.writer.begin_changes(difference);
+        begun.map_err(|_| UpstreamWentBack)?;
+        self.continue_list();
+        Ok(())
     }
 
     /// Publishes the next changes of a list.
@@ -255,11 +271,18 @@ impl Sink for CacheSink {
             // Most of its objects are those that the cache has, and each is freed: that takes long, and nothing waits for it.
             self.spare = objects.clone();
         }
-        self.writer
-            .begin_list(objects, version, now())
-            .map_err(|_| UpstreamWentBack)?;
-        self.continue_list();
-        Ok(())
+        let begun = self.writer.begin_list(objects, version, now());
+        match begun.map_err(|_| UpstreamWentBack)? {
+            Some(comparison) if comparison.object_count() > COMPARED_INLINE_MAX => {
+                self.comparison = Some(comparison);
+                Ok(())
+            }
+            Some(comparison) => self.begin_changes(comparison.difference()),
+            None => {
+                self.continue_list();
+                Ok(())
+            }
+        }
     }
 
     fn live(&mut self, kind: EventKind, object: Object) {
@@ -336,7 +359,11 @@ impl Sink for CacheSink {
     }
 
     /// Publishes and dispatches what is left, and frees what a list leaves, a slice at a time. Other tasks run between the slices.
-    async fn ready(&mut self) {
+    async fn ready(&mut self) -> Result<(), UpstreamWentBack> {
+        if let Some(comparison) = self.comparison.take() {
+            let difference = run_blocking(move || comparison.difference()).await;
+            self.begin_changes(difference)?;
+        }
         while self.is_listing() {
             tokio::task::yield_now().await;
             self.continue_list();
@@ -353,6 +380,7 @@ impl Sink for CacheSink {
         while self.spare.drop_last(SPARE_PER_SLICE) {
             tokio::task::yield_now().await;
         }
+        Ok(())
     }
 }
 

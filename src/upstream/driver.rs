@@ -39,6 +39,8 @@ pub use read_spec::{ReadSpec, SILENCE_MAX};
 pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from, short_list};
+#[cfg(feature = "gateway")]
+pub(super) use scan::run_blocking;
 
 /// The target of spans, which are never logged; the gateway can send them to a collector.
 const SPAN_TARGET: &str = "kube_fanout::span";
@@ -146,7 +148,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             if let Err(end) = step {
                 return end;
             }
-            self.sink.ready().await;
+            if let Err(went_back) = self.sink.ready().await {
+                return went_back.into();
+            }
         }
     }
 

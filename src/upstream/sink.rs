@@ -46,7 +46,7 @@ pub trait Sink: Send + fmt::Debug {
     /// Adds one object to the initial data; [`EventKind::Deleted`] removes it.
     fn initial(&mut self, kind: EventKind, object: Object);
 
-    /// The initial data is complete and is the state at `version`.
+    /// The initial data is complete and is the state at `version`. If there is much to do, [`Sink::ready`] does the rest.
     ///
     /// # Errors
     /// The sink cannot go back to this version. The driver ends.
@@ -110,7 +110,10 @@ pub trait Sink: Send + fmt::Debug {
     }
 
     /// Waits until the sink can take more. Meanwhile nothing is read from upstream, so a slow sink needs no queue.
-    fn ready(&mut self) -> impl Future<Output = ()> + Send {
-        ready(())
+    ///
+    /// # Errors
+    /// The sink cannot go back to what [`Sink::replace`] was called for. The driver ends.
+    fn ready(&mut self) -> impl Future<Output = Result<(), UpstreamWentBack>> + Send {
+        ready(Ok(()))
     }
 }

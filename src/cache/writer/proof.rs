@@ -3,8 +3,6 @@
 
 use super::{CacheWriter, Change};
 use crate::cache::ProvenVersion;
-use crate::cache::objects::ObjectMap;
-use crate::resource::Object;
 
 impl CacheWriter {
     /// Whether an event shows that upstream's history is not the one in which `proof` was made: clients that have the proven version would
@@ -21,16 +19,6 @@ impl CacheWriter {
             held.is_some_and(|held| held.resource_version() <= proof.of)
                 || (version == proof.version && change.is_put())
         }
-    }
-
-    /// Whether a list has an object of the state that was not there at a proven version, although it was written before.
-    pub(super) fn lists_unproven(&self, listed: &ObjectMap, proof: ProvenVersion) -> bool {
-        let held = self.state.resource_version;
-        let is_unproven = |object: &Object| {
-            let version = object.resource_version();
-            version > proof.of && version <= held
-        };
-        held < proof.version && self.differs_from(proof) && listed.iter().any(is_unproven)
     }
 
     /// Whether the state, which is about to pass a proven version, has objects that were not there at that version.

@@ -334,9 +334,10 @@ impl Sink for SlotSink {
         self.cache_sink.hold_until()
     }
 
-    async fn ready(&mut self) {
-        self.cache_sink.ready().await;
+    async fn ready(&mut self) -> Result<(), UpstreamWentBack> {
+        self.cache_sink.ready().await?;
         self.serve_listed();
+        Ok(())
     }
 }
 

@@ -27,7 +27,7 @@ fn turns(sink: &mut CacheSink, fill: impl FnOnce(&mut CacheSink)) -> Vec<usize> 
     let mut turns = vec![EVALUATED.take()];
     let mut ready = pin!(sink.ready());
     let mut context = Context::from_waker(Waker::noop());
-    while ready.as_mut().poll(&mut context) == Poll::Pending {
+    while ready.as_mut().poll(&mut context).is_pending() {
         turns.push(EVALUATED.take());
     }
     turns.push(EVALUATED.take());
@@ -154,6 +154,38 @@ fn the_changes_of_a_long_list_are_published_in_turns_and_what_follows_comes_afte
     assert_eq!(snapshot.resource_version, ResourceVersion(3_003));
     assert_eq!(snapshot.objects.len(), 2_002);
     assert_eq!(hub.reached().version, ResourceVersion(3_003));
+}
+
+#[tokio::test]
+async fn a_list_of_many_objects_is_compared_beside_other_tasks() {
+    let kind = kind(Layout::Typed);
+    let hub = Arc::new(Hub::new(&kind));
+    let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
+    let cache = Arc::clone(writer.cache());
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    let count = COMPARED_INLINE_MAX as u64;
+    let list = |sink: &mut CacheSink, changed: u64| {
+        sink.restart();
+        for index in 1..=count {
+            let version = if index == 1 { changed } else { index };
+            let object = Sample::new(&format!("a/{index:05}"), version).object();
+            sink.initial(EventKind::Added, object);
+        }
+    };
+    let at = |version| ResourceVersion(count + version);
+    list(&mut sink, 1);
+    sink.replace(at(1)).unwrap();
+    list(&mut sink, at(2).0);
+    sink.replace(at(3)).unwrap();
+    assert_eq!(cache.snapshot().unwrap().resource_version, at(1));
+    sink.ready().await.unwrap();
+    assert_eq!(cache.snapshot().unwrap().resource_version, at(3));
+    assert_eq!(hub.reached().version, at(3));
+    // The object was last written at another version, before the state's.
+    list(&mut sink, at(1).0);
+    sink.replace(at(4)).unwrap();
+    assert_eq!(sink.ready().await, Err(UpstreamWentBack));
+    assert_eq!(cache.snapshot().unwrap().resource_version, at(3));
 }
 
 /// The ages that were read.

@@ -54,7 +54,7 @@ impl ScannedPage {
 }
 
 /// Runs `work` on a thread where it blocks no other task. It runs to its end even if the caller stops waiting.
-pub(super) async fn run_blocking<T: Send + 'static>(
+pub(in crate::upstream) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     match spawn_blocking(work).await {

@@ -174,13 +174,13 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     }
                     self.sink.publish();
                     if let ReadFlow::Over(end) = flow {
-                        self.sink.ready().await;
+                        self.sink.ready().await?;
                         return Ok(end);
                     }
                     if let Some(end) = self.overdue(&times) {
                         return Ok(end);
                     }
-                    self.wait_for_sink(&mut times).await;
+                    self.wait_for_sink(&mut times).await?;
                 }
                 StreamRead::Tick if let Some(end) = self.overdue(&times) => return Ok(end),
                 StreamRead::Tick if now() < times.opened_at + request::WATCH_DURATION_MAX => {
@@ -232,13 +232,14 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// Waits until the sink takes more. Upstream is not blamed for this time.
-    async fn wait_for_sink(&mut self, times: &mut StreamTimes) {
+    async fn wait_for_sink(&mut self, times: &mut StreamTimes) -> Result<(), StopResult> {
         let before = now();
-        self.sink.ready().await;
+        self.sink.ready().await?;
         times.last_chunk_at = now();
         let waited = times.last_chunk_at - before;
         times.begun_at += waited;
         self.changed_at = self.changed_at.map(|at| at + waited);
+        Ok(())
     }
 
     /// The time until the next comparison after one with this result. One that could not be made is deferred anyway.
