@@ -7,12 +7,11 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`, `handover`,
-//! `canary`, `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a
+//! `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a
 //! changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
-mod canary;
 mod check;
 mod embedded;
 mod file;
@@ -24,6 +23,7 @@ mod live;
 mod patterns;
 mod print;
 mod process;
+mod removed;
 mod serve;
 mod serve_settings;
 mod settings_error;
@@ -41,7 +41,6 @@ pub use crate::cli::{
 };
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
-pub use canary::CanarySettings;
 pub use check::{CheckSettings, ClientSettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
 pub use files::OpenFiles;

@@ -4,7 +4,7 @@
 //! what `api_services` learns; `slot` owns one cache and the task that fills it, by requests of `local_fetch`, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up,
-//! `operators` reserves capacity for the operators' port, `canary` times writes of the gateway's own, `pressure` decides what is given back
+//! `operators` reserves capacity for the operators' port, `pressure` decides what is given back
 //! while memory is short, `recorders` counts in metrics, and `reloads` follows files. `controls` connects the gateway with the process,
 //! `reconfigure` applies a changed configuration file to what `live` and others hold. `status` collects what the status page shows.
 
@@ -12,7 +12,6 @@ mod api_services;
 mod audit_log;
 mod cache_age;
 mod callers;
-mod canary;
 mod checkpoints;
 mod consistency;
 mod controls;
@@ -73,7 +72,6 @@ use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
-use canary::{Canary, CanaryTask};
 use checkpoints::Checkpoints;
 pub use controls::ProcessControls;
 use handover::Handover;
@@ -156,7 +154,6 @@ pub struct Gateway {
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
     controls: ProcessControls,
-    canary: Option<Canary>,
 }
 
 /// Runs a gateway until its drain has finished.
@@ -215,7 +212,6 @@ impl Gateway {
         let operators = operators.zip(limits.as_ref().map(|limits| limits.admission.clone()));
         let passthrough = passthrough().bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
-        let canary = Canary::of(&mut settings, &client, &metrics);
         let registry = Registry::new(
             registry_settings(settings, admission.clone(), (hooks, checkpoints, handover)),
             client.clone(),
@@ -244,7 +240,6 @@ impl Gateway {
             callers,
             audit_log,
             controls: ProcessControls::default(),
-            canary,
         })
     }
 
@@ -293,7 +288,6 @@ impl Gateway {
             callers,
             audit_log,
             controls,
-            canary,
         } = self;
         log_addresses(&listener, &admin, tls.is_some());
         registry.start_pinned();
@@ -321,7 +315,6 @@ impl Gateway {
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
         }
-        let canary = CanaryTask::start(canary, &mut tasks, (&registry, &metrics), &drain);
         tasks.spawn(end_watches(Arc::clone(&registry), drain.clone()));
         let service = service.audited(audit.clone());
         let tls = tls.map(|tls| tls.config());
@@ -344,7 +337,6 @@ impl Gateway {
         });
         registry.drain_tunnels(grace).await;
         registry.finish_checkpoints(CHECKPOINT_WRITE_TIME).await;
-        canary.finish().await;
         if let Some(audit) = audit {
             audit.finish(AUDIT_WRITE_TIME).await;
         }

@@ -11,7 +11,6 @@ mod audit;
 mod authentication;
 mod authorization;
 mod cache;
-mod canary;
 mod checkpoint;
 mod contact_log;
 mod downstream;
@@ -51,7 +50,6 @@ pub use authentication::{
 };
 pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation};
 pub use cache::CacheMetrics;
-pub use canary::{CanaryFailure, CanaryMetrics};
 pub use checkpoint::CheckpointMetrics;
 pub use contact_log::ContactLog;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
@@ -117,7 +115,6 @@ pub struct Metrics {
     readiness: ReadinessMetrics,
     api_services_known: IntGauge,
     traces: TraceMetrics,
-    canary: CanaryMetrics,
     task_ends: ByLabel<TaskKind>,
     contact: Arc<ContactLog>,
     /// The resources that have series, by label values.
@@ -174,7 +171,6 @@ impl Metrics {
             readiness: ReadinessMetrics::register(&gateway)?,
             api_services_known: api_services_known(&gateway)?,
             traces: TraceMetrics::register(&gateway)?,
-            canary: CanaryMetrics::register(&gateway)?,
             task_ends,
             gateway,
             process,
@@ -376,12 +372,6 @@ impl Metrics {
     #[must_use]
     pub fn rebalance(&self) -> RebalanceMetrics {
         self.rebalance.clone()
-    }
-
-    /// Handles of the canary.
-    #[must_use]
-    pub fn canary(&self) -> CanaryMetrics {
-        self.canary.clone()
     }
 
     /// Handles of the readiness of the gateway.

@@ -48,7 +48,6 @@ EMPTY = {
     ("Given up, filled", "sum by (resource) (increase(kube_fanout_cache_init"): "the caches were filled before the first scrape",
     ("Watches of Tables", ""): "the embedded API server has no Tables",
     ("Age of events at arrival", "sum by (resource) (rate(kube_fanout_upstream_future_writes"): "all have the same clock",
-    ("Canary", "sum by (reason)"): "the canary comes back",
     ("Handovers", "sum by (outcome) (increase(kube_fanout_handovers_taken"): "no --handover-from",
 }
 
@@ -340,7 +339,6 @@ def play(stage):
     _, foreign = stage.apiserver("foreign", servers[1], "--objects", f"pods={PODS}", "--churn", "0")
     policy = stage.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
     flags = ["--ring-events-max", str(HISTORY), "--state-dir", stage.folder / "state", "--drift-interval", "2s"]
-    flags += ["--canary-namespace", "default", "--canary-interval", "1s"]
     flags += ["--audit-policy-file", policy, "--audit-log-path", stage.folder / "audit.log"]
     (stage.folder / "state").mkdir(mode=0o700)
     _, gateway = stage.gateway("gateway", f"{url},{foreign}", *flags)

@@ -196,11 +196,6 @@ UPSTREAM = [
         ("p99 {{resource}}", quantile(0.99, "upstream_event_age_seconds", "resource")),
         ("from the future: {{resource}}", f"{rate('upstream_future_writes_total', 'resource')} > 0"),
     ], "s", "From the time that an object bears until its event arrives. Of a few events; whole seconds but for Leases."),
-    chart("Canary", [
-        ("p50 {{stage}}", quantile(0.5, "canary_duration_seconds", "stage")),
-        ("p99 {{stage}}", quantile(0.99, "canary_duration_seconds", "stage")),
-        ("failed: {{reason}}", f"{rate('canary_failures_total', 'reason')} > 0"),
-    ], "s", "From a write of the gateway's own to its answer, to the arrival of its event, and to its delivery. Only with --canary-namespace."),
     chart("Clock of the API server", [
         ("{{instance}}", f"max by (instance) ({series('kube_fanout_upstream_clock_offset_seconds')})"),
     ], "s", "How much later it is than the gateway's clock, by the Date of its answers."),

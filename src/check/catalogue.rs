@@ -62,7 +62,6 @@ checks! {
     RIGHTS_REVIEWS: Rights, "rights-reviews", "the gateway may create the reviews that --auth needs";
     RIGHTS_ROLES: Rights, "rights-roles", "the gateway may list and watch roles and bindings";
     RIGHTS_IMPERSONATE: Rights, "rights-impersonate", "the gateway may impersonate callers with certificates";
-    RIGHTS_CANARY: Rights, "rights-canary", "the canary may write its Lease, and the gateway may follow it";
     RIGHTS_SHARED: Rights, "rights-shared", "clients get no rights that they should not have";
     SERVER_VERSION: Features, "server-version", "the API server's version is supported";
     DISCOVERY: Features, "discovery", "the API server lists its resources";

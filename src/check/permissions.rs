@@ -71,13 +71,6 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
     list.make(&checks::RIGHTS_ROLES, roles).await;
     list.make(&checks::RIGHTS_IMPERSONATE, impersonation(client, settings))
         .await;
-    let canary = needed(
-        client,
-        rights::of_canary(serve),
-        ("the canary cannot write or follow its Lease", false),
-        "there is no --canary-namespace",
-    );
-    list.make(&checks::RIGHTS_CANARY, canary).await;
     list.make(&checks::RIGHTS_SHARED, shared(client, mode))
         .await;
 }
@@ -132,13 +125,12 @@ async fn is_allowed(client: &Client, right: &Right) -> Result<bool, CheckRequest
             json!({"nonResourceAttributes": {"verb": verb, "path": path}})
         }
         Right::Resource {
-            namespace,
             verb,
             group,
             resource,
             subresource,
         } => json!({"resourceAttributes": {
-            "namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
         }}),
     };
     let review = json!({

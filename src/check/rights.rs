@@ -22,12 +22,10 @@ const ROLE_RESOURCES: [&str; 4] = [
     "clusterrolebindings",
 ];
 
-/// A right that a role can grant.
+/// A right that a role can grant, in all namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Right {
     Resource {
-        /// Empty for all namespaces.
-        namespace: String,
         verb: &'static str,
         group: String,
         resource: String,
@@ -43,23 +41,11 @@ impl Right {
     pub(super) fn new(verb: &'static str, group: &str, resource: &str) -> Self {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Self::Resource {
-            namespace: String::new(),
             verb,
             group: group.to_owned(),
             resource: resource.to_owned(),
             subresource: subresource.to_owned(),
         }
-    }
-
-    /// The same right in one namespace.
-    fn within(mut self, namespace: &str) -> Self {
-        if let Self::Resource {
-            namespace: place, ..
-        } = &mut self
-        {
-            namespace.clone_into(place);
-        }
-        self
     }
 
     fn of(verb: &'static str, gvr: &Gvr) -> Self {
@@ -72,7 +58,6 @@ impl fmt::Display for Right {
         match self {
             Self::Path { verb, path } => write!(f, "{verb} {path}"),
             Self::Resource {
-                namespace,
                 verb,
                 group,
                 resource,
@@ -84,9 +69,6 @@ impl fmt::Display for Right {
                 }
                 if !subresource.is_empty() {
                     write!(f, "/{subresource}")?;
-                }
-                if !namespace.is_empty() {
-                    write!(f, " in {namespace}")?;
                 }
                 Ok(())
             }
@@ -195,18 +177,6 @@ pub(super) fn of_impersonation(settings: &ServeSettings) -> Vec<Right> {
         rights.push(Right::new("impersonate", AUTHENTICATION, "uids"));
     }
     rights
-}
-
-/// Writing and following the canary's Lease; empty without one.
-pub(super) fn of_canary(settings: &ServeSettings) -> Vec<Right> {
-    let Some(canary) = &settings.canary else {
-        return Vec::new();
-    };
-    let leases = |verb| Right::new(verb, "coordination.k8s.io", "leases");
-    let own = ["get", "create", "update", "delete"];
-    let own = own.map(|verb| leases(verb).within(&canary.namespace));
-    let all = ["list", "watch"].map(leases);
-    own.into_iter().chain(all).collect()
 }
 
 /// Taking caches over from gateways that share this one's identity: their list, one of them for all, and the load if it is compared.

@@ -83,8 +83,6 @@ pub const COALESCE_DELAY_MAX: TimeSpan = TimeSpan(Duration::from_millis(2));
 pub const STALENESS_BOUND: TimeSpan = TimeSpan(Duration::from_secs(90));
 /// 500 objects a minute compare 150,000 pods in five hours, and cost upstream less than a client that lists once.
 pub const DRIFT_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(60));
-/// A kubelet renews its Lease as often, so that the canary costs upstream no more than one more node does.
-pub const CANARY_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(10));
 
 /// As many as the limit of open files allows, minus the connections to upstream.
 pub const CONNECTIONS_MAX: usize = 0;

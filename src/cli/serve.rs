@@ -8,14 +8,14 @@ use clap::Args;
 use super::choices::AuthMode;
 use super::defaults::{
     ADMIN_LISTEN, AUDIT_LOG_MAXAGE, AUDIT_LOG_MAXBACKUP, AUDIT_LOG_MAXSIZE, AUTH, AUTH_ALLOW_TTL,
-    AUTH_DENY_TTL, CACHE_RESOURCES, CANARY_INTERVAL, COALESCE_DELAY_MAX, CONNECTIONS_MAX,
-    DRIFT_INTERVAL, FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX,
-    HANDOVER_BYTES_MAX, HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX,
-    LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
-    REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
-    REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
-    REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
-    RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
+    AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX, DRIFT_INTERVAL,
+    FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, HANDOVER_BYTES_MAX,
+    HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX,
+    LISTS_WAITING_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
+    REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX,
+    REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS,
+    REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, STALENESS_BOUND,
+    STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
 };
 use super::words::{ByteLen, Ratio, TimeSpan};
 
@@ -222,14 +222,6 @@ pub struct ServeFlags {
     /// How often the next 500 objects of each cache are compared with upstream; 0s turns this off.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = DRIFT_INTERVAL)]
     pub drift_interval: TimeSpan,
-    /// Namespace in which the gateway writes a Lease of its own, to time its way back through a watch.
-    ///
-    /// It needs rights there (docs/SECURITY.md#least-rights), and keeps a cache of all Leases.
-    #[arg(long, value_name = "NAMESPACE", help_heading = "Caches")]
-    pub canary_namespace: Option<String>,
-    /// How often that Lease is written. Needs --canary-namespace.
-    #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = CANARY_INTERVAL)]
-    pub canary_interval: TimeSpan,
     /// Most events kept in the history of a resource, its ring.
     #[arg(long, value_name = "COUNT", help_heading = "Caches", default_value_t = RING_EVENTS_MAX)]
     pub ring_events_max: usize,

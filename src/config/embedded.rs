@@ -173,7 +173,6 @@ impl ServeSettings {
             coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
             staleness_bound: cli::STALENESS_BOUND.0,
             drift_interval: cli::DRIFT_INTERVAL.0,
-            canary: None,
             state: None,
             handover: None,
             admission: AdmissionLimits {

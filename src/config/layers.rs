@@ -12,6 +12,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
 use super::file::{self, FileError};
+use super::removed::{removed_flag, replacement};
 use super::suggestion::{did_you_mean, nearest};
 use crate::cli::{self, Flags};
 
@@ -45,6 +46,14 @@ pub enum FlagsError {
         /// The variable that was probably meant.
         meant: Option<String>,
     },
+    /// A setting that an earlier version had.
+    #[error("{origin}: was removed: {replacement}")]
+    Removed {
+        /// Where it is, such as `--canary-namespace` or `config.yaml:3: canaryNamespace`.
+        origin: String,
+        /// What shows or does now what it did.
+        replacement: &'static str,
+    },
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
@@ -65,7 +74,14 @@ pub(super) fn read(
     arguments: Vec<OsString>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Flags, FlagsError> {
-    let typed = cli::command().try_get_matches_from(&arguments)?;
+    let typed = cli::command().try_get_matches_from(&arguments);
+    let typed = typed.map_err(|error| match removed_flag(&error) {
+        Some((origin, replacement)) => FlagsError::Removed {
+            origin,
+            replacement,
+        },
+        None => error.into(),
+    })?;
     let (command, matches) = subcommand(&cli::command(), &typed);
     let names: Vec<String> = flag_names(&command);
 
@@ -176,6 +192,13 @@ pub(super) fn check_variables(
             && !OTHER_VARIABLES.iter().any(|other| name.starts_with(other))
             && !is_of_service(name, &value);
         if is_ours && !known.iter().any(|known| known == name) {
+            if let Some(replacement) = replacement(name) {
+                let origin = name.to_owned();
+                return Err(FlagsError::Removed {
+                    origin,
+                    replacement,
+                });
+            }
             return Err(FlagsError::UnknownVariable {
                 name: name.to_owned(),
                 meant: nearest(name, known.iter().map(String::as_str)).map(str::to_owned),
@@ -258,6 +281,12 @@ fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<LayerValue>, Fl
             .iter()
             .find(|name| *name != "config" && key_of(name) == entry.key);
         let Some(flag) = flag else {
+            if let Some(replacement) = replacement(&entry.key) {
+                return Err(FlagsError::Removed {
+                    origin,
+                    replacement,
+                });
+            }
             let keys: Vec<String> = names.iter().map(|name| key_of(name)).collect();
             let meant = nearest(&entry.key, keys.iter().map(String::as_str));
             return Err(FlagsError::UnknownKey {
@@ -410,6 +439,7 @@ impl FlagsError {
             Self::Value { .. }
             | Self::UnknownKey { .. }
             | Self::UnknownVariable { .. }
+            | Self::Removed { .. }
             | Self::File(_) => Some(self.to_string()),
         }
     }

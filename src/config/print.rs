@@ -60,10 +60,6 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     );
     plain(&mut out, "stalenessBound", TimeSpan(serve.staleness_bound));
     plain(&mut out, "driftInterval", TimeSpan(serve.drift_interval));
-    if let Some(canary) = &serve.canary {
-        line(&mut out, "canaryNamespace", &canary.namespace);
-        plain(&mut out, "canaryInterval", TimeSpan(canary.interval));
-    }
     if let Some(settings) = &serve.state {
         state(&mut out, settings);
     }

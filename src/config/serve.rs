@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
-use super::canary::CanarySettings;
 use super::handover::HandoverSettings;
 use super::kinds;
 use super::patterns::{CacheLists, InvalidPattern, ResourcePattern};
@@ -123,7 +122,6 @@ impl ServeSettings {
                 DRIFT_INTERVAL_LIMIT,
             )?
             .0,
-            canary: CanarySettings::resolve(&flags)?,
             state: state(&flags)?,
             handover: HandoverSettings::resolve(&flags)?,
             admission: admission(&flags)?,

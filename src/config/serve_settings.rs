@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
-use super::canary::CanarySettings;
 use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
 use super::traces::TraceSettings;
@@ -51,8 +50,6 @@ pub struct ServeSettings {
     pub staleness_bound: Duration,
     /// How often a page of each cache is compared with upstream; zero for never.
     pub drift_interval: Duration,
-    /// Where the gateway writes a Lease of its own; `None` for nowhere.
-    pub canary: Option<CanarySettings>,
     /// Where checkpoints of the caches are kept; `None` for none.
     pub state: Option<StateSettings>,
     /// From where caches are taken over; `None` for nowhere.

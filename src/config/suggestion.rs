@@ -1,7 +1,7 @@
 //! The name that was probably meant by one that does not exist.
 
 /// Names are compared without what separates their words: `tls_cert` and `tls.cert` are `tlsCert`.
-fn letters(name: &str) -> Vec<char> {
+pub(super) fn letters(name: &str) -> Vec<char> {
     let is_letter = |letter: &char| !matches!(letter, '-' | '_' | '.' | ' ');
     let lower = name.chars().filter(is_letter).flat_map(char::to_lowercase);
     lower.collect()

@@ -283,22 +283,6 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_canary_needs_the_name_of_a_namespace() {
-    for (flag, name) in [
-        (
-            "--canary-namespace a --canary-interval 100ms",
-            "--canary-interval must be between 1s",
-        ),
-        ("--canary-interval 5s", "needs --canary-namespace"),
-        ("--canary-namespace A", "--canary-namespace A: not the name"),
-        ("--canary-namespace a/b", "not the name of a namespace"),
-        ("--canary-namespace=", "not the name of a namespace"),
-    ] {
-        refused(&format!("serve {PLAIN} {flag}"), name);
-    }
-}
-
-#[test]
 fn values_out_of_range_name_their_flag() {
     for (flag, name) in [
         (
@@ -651,9 +635,6 @@ fn printed_settings_read_back_as_the_same_settings() {
         "{PLAIN} --state-dir /s --state-key-file k --state-bytes-max 64MiB --state-interval 5s --state-exclude pods,*.*.k8s.io"
     ));
     prints_what_reads_back(&format!(
-        "{PLAIN} --canary-namespace a-1 --canary-interval 5s"
-    ));
-    prints_what_reads_back(&format!(
         "{PLAIN} --handover-from https://peers.a.svc:8443 --handover-ca-file ca --handover-server-name b --handover-token-file t \
          --handover-timeout 5s --handover-bytes-max 64MiB --rebalance-interval 30s"
     ));
@@ -845,6 +826,32 @@ fn a_wrong_command_line_is_one_line_and_help_is_none() {
     );
     assert_eq!(settings("--help", &[], None), Err(String::new()));
     assert_eq!(settings("--version", &[], None), Err(String::new()));
+}
+
+#[test]
+fn a_setting_that_was_removed_is_refused_with_what_replaces_it() {
+    let replaced = "was removed: kube_fanout_watch_events_age_seconds";
+    refused(
+        &format!("serve {PLAIN} --canary-namespace a"),
+        &format!("--canary-namespace: {replaced}"),
+    );
+    let file = format!("{HEAD}canaryInterval: 5s\n");
+    let message = settings(
+        &format!("serve {PLAIN} --config {{file}}"),
+        &[],
+        Some(&file),
+    );
+    let message = message.unwrap_err();
+    assert!(
+        message.contains(&format!("FILE:3: canaryInterval: {replaced}")),
+        "{message}"
+    );
+    let variable = ("KUBE_FANOUT_CANARY_NAMESPACE".into(), "a".into());
+    let message = check_variables([variable]).unwrap_err().to_string();
+    assert!(
+        message.starts_with(&format!("KUBE_FANOUT_CANARY_NAMESPACE: {replaced}")),
+        "{message}"
+    );
 }
 
 #[test]

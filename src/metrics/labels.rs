@@ -212,8 +212,6 @@ pub enum TaskKind {
     Admin,
     /// Watches APIServices.
     ApiServices,
-    /// Writes a Lease of the gateway's own again and again.
-    Canary,
     /// Serves one client connection.
     Connection,
     /// Writes events to watches over HTTP/1.1.
@@ -248,7 +246,6 @@ impl Label for TaskKind {
     const ALL: &'static [Self] = &[
         Self::Admin,
         Self::ApiServices,
-        Self::Canary,
         Self::Connection,
         Self::DeliveryWorker,
         Self::Discovery,
@@ -269,7 +266,6 @@ impl Label for TaskKind {
         match self {
             Self::Admin => "admin",
             Self::ApiServices => "api_services",
-            Self::Canary => "canary",
             Self::Connection => "connection",
             Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",

@@ -252,7 +252,6 @@ fn the_values_of_a_label_differ() {
     check_label::<PassthroughError>();
     check_label::<RebalanceOutcome>();
     check_label::<ReadinessLabel>();
-    check_label::<CanaryFailure>();
     assert!(
         VerbLabel::ALL
             .iter()

@@ -8,7 +8,6 @@ mod admission;
 mod aggregated;
 mod apiserver;
 mod auth;
-mod canary;
 mod catch_up;
 mod check;
 mod configuration;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube_fanout::check::{CheckLevel, check_once};
 use kube_fanout::cli::CheckCategory;
-use kube_fanout::config::{AuthMode, AuthSettings, CanarySettings, CheckSettings, UpstreamSource};
+use kube_fanout::config::{AuthMode, AuthSettings, CheckSettings, UpstreamSource};
 use kube_fanout::resource::Gvr;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -195,10 +195,6 @@ pub(crate) async fn rights() -> Vec<&'static str> {
     let review = report_on(denied(), |settings| {
         settings.serve.auth = AuthSettings::of_mode(AuthMode::Review);
         settings.serve.auth.client_ca = Some("/nowhere/ca.crt".into());
-        settings.serve.canary = Some(CanarySettings {
-            namespace: "fanout".to_owned(),
-            interval: Duration::from_secs(10),
-        });
     });
     let review = review.await;
     let rbac = report_on(denied(), |settings| {
@@ -256,12 +252,6 @@ pub(crate) async fn rights() -> Vec<&'static str> {
             "unfiltered-lists",
             Failure,
             "filters them by caller",
-        ),
-        ended(
-            &review,
-            "rights-canary",
-            Warning,
-            "update leases.coordination.k8s.io in fanout",
         ),
         ended(
             &rbac,

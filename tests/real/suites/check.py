@@ -7,8 +7,8 @@ from .stack import ADMIN_CONTEXT, Stack
 
 # What a client sees of a gateway, and its admin port.
 AFTERWARDS = ("gateway", "live", "admin")
-# The stack has one API server, callers of their own, and a gateway without a folder, a canary or peers, which may list everything.
-ABSENT = ("upstream-cluster", "client-ca", "front-proxy-ca", "rights-impersonate", "rights-canary", "state-directory", "state-space",
+# The stack has one API server, callers of their own, and a gateway without a folder or peers, which may list everything.
+ABSENT = ("upstream-cluster", "client-ca", "front-proxy-ca", "rights-impersonate", "state-directory", "state-space",
           "handover-files", "handover-rights", "handover-peers", "rights-shared", "unfiltered-lists")
 
 

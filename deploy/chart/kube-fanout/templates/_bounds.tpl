@@ -11,7 +11,6 @@ refuse the value, in a pod that restarts again and again. deploy/check.py compar
     "idleResourceTimeout" (list "1s" "168h")
     "stalenessBound" (list "1s" "24h")
     "driftInterval" (list "0s" "24h")
-    "canaryInterval" (list "1s" "1m")
     "ringAgeMin" (list "0s" "24h")
     "coalesceDelayMax" (list "0s" "1s")
     "stateInterval" (list "100ms" "1m")

@@ -114,8 +114,10 @@
 {{- if and (hasKey .Values.config "stateExclude") (not .Values.state.enabled) -}}
 {{- fail "config.stateExclude: needs state.enabled" -}}
 {{- end -}}
-{{- if and .Values.config.canaryInterval (not .Values.config.canaryNamespace) -}}
-{{- fail "config.canaryInterval: needs config.canaryNamespace" -}}
+{{- range $name := list "canaryNamespace" "canaryInterval" -}}
+{{- if hasKey $.Values.config $name -}}
+{{- fail (printf "config.%s: was removed: kube_fanout_watch_events_age_seconds shows how long events take, config.driftInterval whether any is missing" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- range .Values.config.pinResources -}}
 {{- $builtIn := regexMatch "^[^.]+([.](apps|batch|autoscaling|policy|(admissionregistration|apiextensions|apiregistration|certificates|coordination|discovery|events|flowcontrol[.]apiserver|networking|node|rbac[.]authorization|resource|scheduling|storage)[.]k8s[.]io))?$" . -}}
@@ -133,7 +135,6 @@
 {{- $derived := dict
     "auth" "auth"
     "audit-log-path" "auditLogPath"
-    "canary-namespace" "canaryNamespace"
     "drain-delay" "drainDelay"
     "drain-timeout" "drainTimeout"
     "memory-max" "memoryMax"
