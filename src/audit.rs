@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use self::file::{LogFile, LogRetention};
+use self::file::LogFile;
 use self::policy::{AuditPolicy, PolicyError};
 use self::queue::AuditQueue;
 pub use self::trail::AuditTrail;
@@ -98,19 +98,7 @@ impl Audit {
         let policy = read_policy(&settings.policy)?;
         let (path, output) = match &settings.log {
             AuditOutput::Stdout => (Path::new("standard output"), LogFile::stdout()),
-            AuditOutput::File {
-                path,
-                len_max,
-                backups_max,
-                backup_age_max,
-            } => {
-                let retention = LogRetention {
-                    len_max: *len_max,
-                    backups_max: *backups_max,
-                    age_max: backup_age_max.unwrap_or_default(),
-                };
-                (path.as_path(), LogFile::open(path, retention))
-            }
+            AuditOutput::File(path) => (path.as_path(), LogFile::open(path)),
         };
         let io = |source| AuditError::Io {
             path: path.to_owned(),

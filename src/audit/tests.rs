@@ -15,12 +15,7 @@ const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {leve
 fn settings(policy: &Path, log: &Path) -> AuditSettings {
     AuditSettings {
         policy: policy.to_owned(),
-        log: AuditOutput::File {
-            path: log.to_owned(),
-            len_max: 1 << 20,
-            backups_max: 0,
-            backup_age_max: None,
-        },
+        log: AuditOutput::File(log.to_owned()),
     }
 }
 

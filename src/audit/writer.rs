@@ -22,11 +22,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) trait Output: Send + 'static {
     /// Writes a line. After an error the caller repeats the call with the same line, and writing continues where it stopped.
     fn write_line(&mut self, line: &[u8]) -> io::Result<()>;
-
-    /// Returns an error that prevented the deletion of rotated files, if there is a new one.
-    fn take_cleanup_error(&mut self) -> Option<io::Error> {
-        None
-    }
 }
 
 /// Starts the thread. The returned receiver completes when the queue was closed and every line was written or dropped.
@@ -78,9 +73,6 @@ impl<O: Output> AuditWriter<O> {
     fn write(&mut self, line: &[u8]) -> bool {
         loop {
             let written = self.output.write_line(line);
-            if let Some(error) = self.output.take_cleanup_error() {
-                self.report(&error, "cannot delete rotated audit log files");
-            }
             match written {
                 Ok(()) => {
                     if std::mem::take(&mut self.is_failing) {

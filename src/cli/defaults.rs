@@ -41,13 +41,6 @@ pub const REQUESTHEADER_GROUP_HEADERS: &str = "X-Remote-Group";
 /// The prefix that kube-apiserver's aggregation layer and common front proxies use.
 pub const REQUESTHEADER_EXTRA_HEADERS_PREFIX: &str = "X-Remote-Extra-";
 
-/// kube-apiserver's size for rotation, in megabytes.
-pub const AUDIT_LOG_MAXSIZE: u64 = 100;
-/// With 100 MB each, a gigabyte of rotated files.
-pub const AUDIT_LOG_MAXBACKUP: usize = 10;
-/// No limit of age: the number of files is already bounded.
-pub const AUDIT_LOG_MAXAGE: u64 = 0;
-
 /// All resources except those of [`PASSTHROUGH_RESOURCES`].
 pub const CACHE_RESOURCES: &str = "*";
 /// Resources that hold secrets or tokens in clear text must not be held in memory. Metrics are computed for each request and cannot

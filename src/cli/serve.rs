@@ -7,15 +7,14 @@ use clap::Args;
 
 use super::choices::AuthMode;
 use super::defaults::{
-    ADMIN_LISTEN, AUDIT_LOG_MAXAGE, AUDIT_LOG_MAXBACKUP, AUDIT_LOG_MAXSIZE, AUTH, AUTH_ALLOW_TTL,
-    AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX, DRIFT_INTERVAL,
-    FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, HANDOVER_BYTES_MAX,
-    HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX,
-    LISTS_WAITING_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
-    REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX,
-    REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS,
-    REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, STALENESS_BOUND,
-    STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
+    ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX,
+    CONNECTIONS_MAX, DRIFT_INTERVAL, FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX,
+    HANDOVER_BYTES_MAX, HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX,
+    LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
+    REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
+    REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
+    REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
+    RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
 };
 use super::words::{ByteLen, Ratio, TimeSpan};
 
@@ -182,18 +181,10 @@ pub struct ServeFlags {
     /// Policy of audit.k8s.io/v1 that decides which requests are audited. Needs --audit-log-path.
     #[arg(long, value_name = "FILE", help_heading = "Audit")]
     pub audit_policy_file: Option<PathBuf>,
-    /// File for audit events, one JSON object per line; - for standard output. Needs --audit-policy-file.
+    /// File for audit events, one JSON object per line; - for standard output. A file that logrotate moves away is followed by a new one
+    /// within a second. Needs --audit-policy-file.
     #[arg(long, value_name = "FILE", help_heading = "Audit")]
     pub audit_log_path: Option<PathBuf>,
-    /// Length in megabytes at which the audit log is rotated.
-    #[arg(long, value_name = "MB", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXSIZE)]
-    pub audit_log_maxsize: u64,
-    /// Most rotated audit logs that are kept; 0 keeps all.
-    #[arg(long, value_name = "COUNT", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXBACKUP)]
-    pub audit_log_maxbackup: usize,
-    /// Days after which rotated audit logs are deleted; 0 for never.
-    #[arg(long, value_name = "DAYS", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXAGE)]
-    pub audit_log_maxage: u64,
 
     /// Resources whose caches start at once and stay, such as `pods,deployments.apps,widgets.v1.example.com`.
     ///

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::audit::{self, AuditOutput, AuditSettings};
+use super::audit::{AuditOutput, AuditSettings};
 use super::auth::AuthSettings;
 use super::file;
 use super::handover::HandoverSettings;
@@ -158,18 +158,7 @@ fn audit(out: &mut String, audit: &AuditSettings) {
     path_line(out, "auditPolicyFile", &audit.policy);
     match &audit.log {
         AuditOutput::Stdout => line(out, "auditLogPath", "-"),
-        AuditOutput::File {
-            path,
-            len_max,
-            backups_max,
-            backup_age_max,
-        } => {
-            path_line(out, "auditLogPath", path);
-            plain(out, "auditLogMaxsize", len_max / audit::MEGABYTE);
-            plain(out, "auditLogMaxbackup", backups_max);
-            let days = backup_age_max.map_or(0, |age| age.as_secs() / audit::DAY_SECONDS);
-            plain(out, "auditLogMaxage", days);
-        }
+        AuditOutput::File(path) => path_line(out, "auditLogPath", path),
     }
 }
 

@@ -6,8 +6,17 @@ use super::suggestion::letters;
 
 const CANARY: &str = "kube_fanout_watch_events_age_seconds shows how long events take, --drift-interval whether any is missing";
 
+const ROTATION: &str =
+    "logrotate does it: a new file is created within a second once the audit log was moved away";
+
 /// The flags that were removed, without dashes, and what replaces each.
-const REMOVED: &[(&str, &str)] = &[("canary-namespace", CANARY), ("canary-interval", CANARY)];
+const REMOVED: &[(&str, &str)] = &[
+    ("canary-namespace", CANARY),
+    ("canary-interval", CANARY),
+    ("audit-log-maxsize", ROTATION),
+    ("audit-log-maxbackup", ROTATION),
+    ("audit-log-maxage", ROTATION),
+];
 
 /// What replaces a setting that was removed, by the name of its flag, its variable or its key; `None` if there was none of this name.
 pub(super) fn replacement(name: &str) -> Option<&'static str> {

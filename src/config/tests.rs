@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::time::Duration;
 
 use super::*;
 use crate::cli;
@@ -206,23 +205,13 @@ fn further_certificates_are_told_apart_wherever_they_are_written() {
 }
 
 #[test]
-fn audit_events_go_to_a_file_that_is_rotated_or_to_standard_output() {
+fn audit_events_go_to_a_file_or_to_standard_output() {
     let audited = |flags: &str| {
         let line = format!("{PLAIN} --audit-policy-file p {flags}");
         serve(&line, &[], None).unwrap().audit.unwrap().log
     };
     assert_eq!(audited("--audit-log-path -"), AuditOutput::Stdout);
-    let AuditOutput::File {
-        len_max,
-        backups_max,
-        backup_age_max,
-        ..
-    } = audited("--audit-log-path a --audit-log-maxsize 2 --audit-log-maxage 3")
-    else {
-        panic!("not a file");
-    };
-    assert_eq!((len_max, backups_max), (2_000_000, 10));
-    assert_eq!(backup_age_max, Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!(audited("--audit-log-path a"), AuditOutput::File("a".into()));
     assert_eq!(serve(PLAIN, &[], None).unwrap().audit, None);
 }
 
@@ -333,7 +322,6 @@ fn values_out_of_range_name_their_flag() {
             "--reauthorize-interval 0s",
             "--reauthorize-interval must be",
         ),
-        ("--audit-log-maxsize 0", "--audit-log-maxsize must be"),
     ] {
         refused(&format!("serve {PLAIN} {flag}"), name);
     }
@@ -626,8 +614,8 @@ fn printed_settings_read_back_as_the_same_settings() {
         "--in-cluster --tls-cert c --tls-key k --tls-sni-cert-key a,b:x.y;c,d --client-ca-file ca --anonymous --auth rbac \
          --token-audiences https://a,b --auth-allow-ttl 1s --auth-deny-ttl 0s --reauthorize-interval 5s \
          --reauthorize-grace 0s --requestheader-client-ca-file r --requestheader-allowed-names n,m \
-         --requestheader-uid-headers X-Uid --audit-policy-file p --audit-log-path /l --audit-log-maxsize 5 \
-         --audit-log-maxbackup 0 --audit-log-maxage 7 --operator-listen [::]:1 --exempt-users a,system:b \
+         --requestheader-uid-headers X-Uid --audit-policy-file p --audit-log-path /l \
+         --operator-listen [::]:1 --exempt-users a,system:b \
          --exempt-groups system:masters --cache-resources pods,*.*.k8s.io --passthrough-resources=",
     );
     prints_what_reads_back(&format!("{PLAIN} --audit-policy-file p --audit-log-path -"));

@@ -31,7 +31,7 @@ pub async fn unusable_settings(settings: &ServeSettings) -> Vec<String> {
         let path = settings.policy.clone();
         let policy = blocking(move || audit::check_policy(&path).map_err(|e| one_line(&e)));
         note("--audit-policy-file", policy.await);
-        if let AuditOutput::File { path, .. } = &settings.log {
+        if let AuditOutput::File(path) = &settings.log {
             note("--audit-log-path", parent(path));
         }
     }

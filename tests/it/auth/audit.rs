@@ -38,12 +38,7 @@ impl Files {
     fn settings(&self) -> Option<AuditSettings> {
         Some(AuditSettings {
             policy: self.policy.clone(),
-            log: AuditOutput::File {
-                path: self.log.clone(),
-                len_max: 1 << 30,
-                backups_max: 0,
-                backup_age_max: None,
-            },
+            log: AuditOutput::File(self.log.clone()),
         })
     }
 
@@ -551,12 +546,7 @@ async fn a_gateway_does_not_start_with_an_audit_log_that_it_cannot_use() {
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Meta\n",
     );
     let mut unusable = good.settings().unwrap();
-    unusable.log = AuditOutput::File {
-        path: "/proc/nowhere/audit.log".into(),
-        len_max: 1,
-        backups_max: 0,
-        backup_age_max: None,
-    };
+    unusable.log = AuditOutput::File("/proc/nowhere/audit.log".into());
     for (audit, expected) in [
         (
             bad.settings().unwrap(),

@@ -65,12 +65,7 @@ impl CertificateStage {
             };
             settings.audit = Some(AuditSettings {
                 policy: write(&folder, "policy.yaml", AUDIT_POLICY),
-                log: AuditOutput::File {
-                    path: folder.join("audit.log"),
-                    len_max: 1 << 30,
-                    backups_max: 0,
-                    backup_age_max: None,
-                },
+                log: AuditOutput::File(folder.join("audit.log")),
             });
             settings.auth.client_ca = Some(write(&folder, "clients.crt", &clients.pem()));
             settings.auth.front_proxy = Some(FrontProxySettings {

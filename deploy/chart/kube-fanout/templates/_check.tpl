@@ -114,9 +114,17 @@
 {{- if and (hasKey .Values.config "stateExclude") (not .Values.state.enabled) -}}
 {{- fail "config.stateExclude: needs state.enabled" -}}
 {{- end -}}
-{{- range $name := list "canaryNamespace" "canaryInterval" -}}
+{{- $canary := "kube_fanout_watch_events_age_seconds shows how long events take, config.driftInterval whether any is missing" -}}
+{{- $rotation := "logrotate does it: a new file is created within a second once the audit log was moved away" -}}
+{{- $removed := dict
+    "canaryNamespace" $canary
+    "canaryInterval" $canary
+    "auditLogMaxsize" $rotation
+    "auditLogMaxbackup" $rotation
+    "auditLogMaxage" $rotation -}}
+{{- range $name, $replacement := $removed -}}
 {{- if hasKey $.Values.config $name -}}
-{{- fail (printf "config.%s: was removed: kube_fanout_watch_events_age_seconds shows how long events take, config.driftInterval whether any is missing" $name) -}}
+{{- fail (printf "config.%s: was removed: %s" $name $replacement) -}}
 {{- end -}}
 {{- end -}}
 {{- range .Values.config.pinResources -}}
