@@ -113,7 +113,7 @@ async fn review(
         ..PeerIdentity::default()
     };
     let caller = guard.authenticate(&visit.headers, &peer).await;
-    let caller = caller.map_err(|denial| denial.refusal)?;
+    let caller = caller.map_err(|denial| visit.identify_denied(denial))?;
     visit.identify(&caller);
     let access = Access::Path {
         verb: right.verb.to_owned(),

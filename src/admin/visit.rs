@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::audit::event::ResponseStatus;
 use crate::audit::{Audit, AuditTrail, request};
-use crate::auth::caller::Caller;
+use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
 use crate::auth::guard::Guard;
 use crate::auth::user::User;
 use crate::protocol::{audit_id, with_audit_id};
@@ -66,6 +66,12 @@ impl Visit {
             .impersonator
             .is_some()
             .then(|| Arc::clone(&caller.user));
+    }
+
+    /// Notes who sent a request that was refused before it had a caller, such as one that impersonates without the right to.
+    pub(super) fn identify_denied(&mut self, denial: CallerDenial) -> CallerRefusal {
+        (self.user, self.impersonated) = (denial.user, denial.impersonated);
+        denial.refusal
     }
 
     /// Opens the entry in the audit log. From now on the request is recorded even if its client leaves.

@@ -443,12 +443,18 @@ async fn who_looks_at_the_admin_ports_guarded_pages_is_recorded() {
         (2, "/status.json", "nobodys-token", Some("nobody"), 403),
         (2, "/log-filter", "nobodys-token", Some("nobody"), 403),
         (2, "/status", "unknown-token", None, 401),
+        // Who may not impersonate is recorded, too.
+        (2, "/status?as=jane", "nobodys-token", Some("nobody"), 403),
     ] {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, local], 0).into()).unwrap();
         let mut socket = socket.connect(stage.admin).await.unwrap();
+        let impersonation = match target.contains("as=jane") {
+            true => "Impersonate-User: jane\r\n",
+            false => "",
+        };
         let request = format!(
-            "GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nAudit-ID: {target}\r\n\r\n"
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nAudit-ID: {target}\r\n{impersonation}\r\n"
         );
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut response = Vec::new();
