@@ -39,4 +39,10 @@ refuse the value, in a pod that restarts again and again. deploy/check.py compar
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- /* The history of a resource must hold its longest event. These are the gateway's defaults. */}}
+{{- $frame := default "16MiB" $.Values.config.frameLenMax -}}
+{{- $ring := default "256MiB" $.Values.config.ringBytesMax -}}
+{{- if gt (include "kube-fanout.length" $frame | int64) (include "kube-fanout.length" $ring | int64) -}}
+{{- fail (printf "config.ringBytesMax: %v must be at least config.frameLenMax (%v)" $ring $frame) -}}
+{{- end -}}
 {{- end -}}
