@@ -130,6 +130,10 @@ pub struct ResourceStatus {
     pub name: String,
     /// Whether requests are answered from memory.
     pub ready: bool,
+    /// Whether nobody needs to do anything about a resource that is not ready: its cache is being filled, or upstream does not give the
+    /// gateway the resource in this encoding or at all.
+    #[serde(default)]
+    pub harmless: bool,
     /// The state as text, as in `/readyz`.
     pub note: String,
     /// Objects in the cache.

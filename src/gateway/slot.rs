@@ -365,6 +365,16 @@ impl Slot {
         }
     }
 
+    /// Whether the resource has no cache, and nobody needs to do anything about that.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(
+            &*self.slot_state.borrow(),
+            SlotState::Waiting(_)
+                | SlotState::OtherEncoding
+                | SlotState::GivenUp(GiveUpReason::Forbidden)
+        )
+    }
+
     /// After how many seconds to retry, as kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30
     /// (docs/PROTOCOL.md §6.9).
     pub(super) fn retry_after_seconds(&self) -> u32 {

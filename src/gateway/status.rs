@@ -180,6 +180,7 @@ fn resource(
     });
     ResourceStatus {
         ready: served.is_some(),
+        harmless: slot.is_harmless(),
         note: slot.describe(),
         objects: gauge(recorder.cache.objects.get()),
         object_bytes: gauge(recorder.cache.snapshot_bytes.get()),

@@ -331,7 +331,11 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
 fn state(one: &ResourceStatus) -> (Severity, String) {
     let at = &one.cursors;
     if !one.ready {
-        (Severity::Bad, "not in memory".to_owned())
+        let severity = match one.harmless {
+            true => Severity::Warn,
+            false => Severity::Bad,
+        };
+        (severity, "not in memory".to_owned())
     } else if !one.upstream.connected {
         (Severity::Bad, "upstream lost".to_owned())
     } else if at.lost > 0 {

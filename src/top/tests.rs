@@ -612,3 +612,22 @@ fn text_fits_and_numbers_read_well() {
         assert!(width(line) <= 60, "{line}");
     }
 }
+
+#[test]
+fn only_a_resource_that_somebody_must_look_at_is_bad() {
+    let state = |ready, harmless| {
+        let one = ResourceStatus {
+            ready,
+            harmless,
+            ..resource("pods.v1", 1, 0)
+        };
+        let document = StatusDocument {
+            resources: vec![one],
+            ..document()
+        };
+        page(&document).resources[0].severity
+    };
+    assert_eq!(state(true, false), Severity::Good);
+    assert_eq!(state(false, true), Severity::Warn);
+    assert_eq!(state(false, false), Severity::Bad);
+}

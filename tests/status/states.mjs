@@ -101,7 +101,7 @@ function lost(one) {
 
 export const STATES = {
   starting: () => status([], { failing: ['informer-pods.v1: pods.v1 is listed, 12,500 objects so far'], uptime: 3 }),
-  filling: () => status([{ ...resource('pods.v1', 0), ready: false, note: 'is listed, 12,500 objects so far', ring: null, objects: 0, objectBytes: 0, eventsPerSecond: null, bytesPerSecond: null, upstream: { connected: false, ageSeconds: 0, silenceSeconds: null } }], { failing: ['pods.v1: is listed, 12,500 objects so far'], uptime: 9 }),
+  filling: () => status([{ ...resource('pods.v1', 0), ready: false, harmless: true, note: 'is listed, 12,500 objects so far', ring: null, objects: 0, objectBytes: 0, eventsPerSecond: null, bytesPerSecond: null, upstream: { connected: false, ageSeconds: 0, silenceSeconds: null } }], { failing: ['pods.v1: is listed, 12,500 objects so far'], uptime: 9 }),
   idle: () => status([resource('pods.v1', 0, { rate: 0 }), resource('configmaps.v1', 0, { ring: { events: 0, bytes: 0, fill: 0, oldestVersion: null, newestVersion: 17, oldestAgeSeconds: 0 } })]),
   one,
   three: () => status([resource('pods.v1', 2), resource('configmaps.v1', 1)]),
