@@ -23,7 +23,8 @@ const PROCESS_BYTES: f64 = (20 << 20) as f64;
 const OVERHEAD: f64 = 1.25;
 /// Bytes of memory for a list that is being sent.
 const LIST_BYTES: f64 = 32_768.0;
-/// History is kept for this time, if its bounds allow.
+/// History younger than this is kept, as far as its bounds allow: the default of `--ring-age-min`. Older history is kept as well while
+/// less than 70 % of `--memory-max` is in use.
 const HISTORY_SECONDS: f64 = 75.0;
 /// Share of a replica's cores and network that is planned for: the rest is for lists, reconnecting clients and latency.
 const USED_SHARE: f64 = 0.7;
@@ -117,6 +118,8 @@ pub struct ReplicaPlan {
     pub memory_max: f64,
     /// The container's memory limit, in bytes.
     pub memory_limit: f64,
+    /// The most bytes that it comes to hold without `--memory-max`, when its histories have reached their bounds.
+    pub memory_unbounded: f64,
     /// Bits a second to clients.
     pub bits_out: f64,
     /// Bits a second from upstream.
@@ -176,15 +179,17 @@ fn with_replicas(workload: &Workload, replica: ReplicaSpec, replicas: u32) -> Re
     let (shared, own) = (count * workload.events, count * workload.own_events);
     let listed = workload.listed_bytes / f64::from(others);
     let caches = f64::from(workload.resources) * f64::from(workload.encodings);
-    let history = (workload.upstream_events * HISTORY_SECONDS)
-        .min(replica.history_events_max * f64::from(workload.resources))
-        * workload.event_bytes
-        * f64::from(workload.encodings);
-    let memory = PROCESS_BYTES
+    let history = |events: f64| {
+        let bytes = events.min(replica.history_events_max * f64::from(workload.resources))
+            * workload.event_bytes
+            * f64::from(workload.encodings);
+        OVERHEAD * bytes.min(caches * replica.history_bytes_max)
+    };
+    let rest = PROCESS_BYTES
         + OVERHEAD * workload.object_bytes * f64::from(workload.encodings)
-        + OVERHEAD * history.min(caches * replica.history_bytes_max)
         + count * replica.watch_bytes()
         + f64::from(workload.lists.div_ceil(others)) * LIST_BYTES;
+    let memory = rest + history(workload.upstream_events * HISTORY_SECONDS);
     let memory_max = memory / MEMORY_SHARE;
     ReplicaPlan {
         replicas,
@@ -197,6 +202,10 @@ fn with_replicas(workload: &Workload, replica: ReplicaSpec, replicas: u32) -> Re
         memory,
         memory_max,
         memory_limit: memory_max / LIMIT_SHARE,
+        memory_unbounded: match workload.upstream_events > 0.0 {
+            true => rest + history(f64::INFINITY),
+            false => rest,
+        },
         bits_out: ((shared + own) * workload.event_bytes + listed) * 8.0,
         bits_in: workload.upstream_events
             * workload.event_bytes

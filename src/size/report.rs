@@ -17,7 +17,7 @@ pub fn text(plan: &ReplicaPlan, replica: ReplicaSpec) -> String {
          watches               {watches}\n\
          deliveries            {deliveries:.0} a second\n\
          cores                 {cores:.2} of {all_cores} (up to {used:.0} % are planned for)\n\
-         memory                {memory:.0} MiB\n\
+         memory                {memory:.0} MiB, with a history of 75 s; {unbounded:.0} MiB in time without --memory-max\n\
          bandwidth             {out:.2} Gbit/s to clients, {into:.3} Gbit/s from upstream, of {network} Gbit/s\n\
          open files            {files}\n\
          \n\
@@ -32,6 +32,7 @@ pub fn text(plan: &ReplicaPlan, replica: ReplicaSpec) -> String {
         all_cores = replica.cores,
         used = USED_SHARE * 100.0,
         memory = (plan.memory / MIB).ceil(),
+        unbounded = (plan.memory_unbounded / MIB).ceil(),
         out = plan.bits_out / GIGABIT,
         into = plan.bits_in / GIGABIT,
         files = plan.open_files,
@@ -63,6 +64,7 @@ pub fn json(plan: &ReplicaPlan) -> String {
             "memoryBytes": plan.memory.ceil(),
             "memoryMaxBytes": plan.memory_max.ceil(),
             "memoryLimitBytes": plan.memory_limit.ceil(),
+            "memoryUnboundedBytes": plan.memory_unbounded.ceil(),
             "bitsOutPerSecond": plan.bits_out,
             "bitsInPerSecond": plan.bits_in,
             "openFiles": plan.open_files,

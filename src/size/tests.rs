@@ -148,6 +148,21 @@ fn history_is_bounded_in_bytes_and_in_events() {
     assert!(memory(fewer) < PROCESS_BYTES + OVERHEAD * 12.0 * 100.0 * 100_000.0 + 100_000.0);
 }
 
+/// History is kept as long as memory allows.
+#[test]
+fn without_a_bound_of_memory_all_histories_are_planned_for() {
+    let slow = workload(1, 1.0, 1_000.0, 0.0);
+    let plan = with_replicas(&slow, REPLICA, 2);
+    let history = 12.0 * 102_400.0 * 1_000.0 * OVERHEAD;
+    assert!((plan.memory_unbounded - history - PROCESS_BYTES).abs() < 100_000.0);
+    assert!(plan.memory < PROCESS_BYTES + 75.0 * 1_000.0 * OVERHEAD + 100_000.0);
+    let report = text(&plan, REPLICA);
+    assert!(
+        report.contains("1485 MiB in time without --memory-max"),
+        "{report}"
+    );
+}
+
 #[test]
 fn the_network_alone_asks_for_more_replicas() {
     let slow = ReplicaSpec {
