@@ -427,7 +427,7 @@ impl<S: HttpService> ClientConnection<S> {
         Ok(())
     }
 
-    /// Counts a response whose client has stopped reading.
+    /// Counts the connection: its client has stopped reading a response.
     fn note_stalled(&self) {
         if let Some(metrics) = self.service.listener_metrics() {
             metrics.streams_stalled.note(self.peer);

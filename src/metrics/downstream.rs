@@ -277,7 +277,7 @@ pub struct ListenerMetrics {
     pub auth_refusals: ByLabel<AuthRefusal>,
     /// Requests that clients cancelled before the response began.
     pub request_aborts: IntCounter,
-    /// Responses that were cut because their clients did not read them in time.
+    /// Connections on which responses were cut because their clients did not read them in time.
     pub streams_stalled: StalledStreams,
     /// Tasks that panicked, or that returned although they never should.
     pub task_ends: ByLabel<TaskKind>,
@@ -300,7 +300,7 @@ impl ListenerMetrics {
         )?;
         let stalled = IntCounter::new(
             "streams_stalled_total",
-            "Responses that were cut because their clients read nothing for two minutes, answered no HTTP/2 PING, or took more than ten minutes for all of it.",
+            "Connections on which responses were cut, because their clients read nothing for two minutes, answered no HTTP/2 PING, or took more than ten minutes for all of it.",
         )?;
         registry.register(Box::new(connections.clone()))?;
         for counter in [&accepted, &aborts, &stalled] {

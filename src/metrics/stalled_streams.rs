@@ -1,4 +1,4 @@
-//! Responses that were cut because their client had stopped reading: a counter, and a log line now and then.
+//! Connections on which responses were cut because their client had stopped reading: a counter, and a log line now and then.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::log_limit::LogLimit;
 
-/// Counts and logs responses that were cut. Clones share the counter and the limit of log lines.
+/// Counts and logs connections on which responses were cut. Clones share the counter and the limit of log lines.
 #[derive(Clone, Debug)]
 pub struct StalledStreams {
     total: IntCounter,
@@ -25,13 +25,13 @@ impl StalledStreams {
         }
     }
 
-    /// The number of responses so far.
+    /// The number of connections so far.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.total.get()
     }
 
-    /// Counts a response of this client. A log line covers all since the previous one, and names the newest client.
+    /// Counts a connection of this client. A log line covers all since the previous one, and names the newest client.
     pub fn note(&self, client: IpAddr) {
         self.total.inc();
         let due = self.log_limit.lock().due(Instant::now());

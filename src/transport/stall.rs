@@ -11,6 +11,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -129,8 +130,9 @@ pub(crate) struct StallExecutor {
     client: IpAddr,
     /// Of the connection: if it ends because its client has stalled, all of its streams have.
     traffic: Traffic,
-    /// Counts streams whose client has stopped reading.
+    /// Counts the connection, once, when its client has stopped reading one of its streams: a single dead client has many.
     stalled: Option<StalledStreams>,
+    is_counted: Arc<OnceLock<()>>,
     /// Counts streams that panicked.
     panics: Option<ByLabel<TaskKind>>,
 }
@@ -142,6 +144,7 @@ impl StallExecutor {
             client,
             traffic,
             stalled: metrics.map(|metrics| metrics.streams_stalled.clone()),
+            is_counted: Arc::default(),
             panics: metrics.map(|metrics| metrics.task_ends.clone()),
         }
     }
@@ -196,7 +199,9 @@ impl<F: Future> Future for Http2Stream<F> {
         };
         if has_stalled {
             cut(this.stream.take());
-            if let Some(stalled) = &this.streams.stalled {
+            if let Some(stalled) = &this.streams.stalled
+                && this.streams.is_counted.set(()).is_ok()
+            {
                 stalled.note(this.streams.client);
             }
         }

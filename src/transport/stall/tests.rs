@@ -56,6 +56,7 @@ fn executor(stalled: &IntCounter) -> StallExecutor {
         client: [127, 0, 0, 1].into(),
         traffic: Traffic::default(),
         stalled: Some(StalledStreams::new(stalled.clone())),
+        is_counted: Arc::default(),
         panics: None,
     }
 }
@@ -120,6 +121,22 @@ async fn a_stream_that_nothing_is_taken_from_is_reset_and_its_siblings_are_not()
     let next = sender.send_request(request("/judged")).await.unwrap();
     let whole = next.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(whole.len(), FRAME_COUNT * WINDOW_LEN as usize);
+    assert_eq!(stalled.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_none_of_its_streams_is_counted_once() {
+    let stalled = IntCounter::new("stalled", "for a test").unwrap();
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(&stalled, &mut tasks, frames).await;
+    let mut streams = Vec::new();
+    for _ in 0..7 {
+        streams.push(sender.send_request(request("/judged")).await.unwrap());
+    }
+    tokio::time::sleep(STALL_TIMEOUT + Duration::from_secs(1)).await;
+    for stream in streams {
+        assert!(stream.into_body().collect().await.is_err(), "each is reset");
+    }
     assert_eq!(stalled.get(), 1);
 }
 
