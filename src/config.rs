@@ -164,7 +164,13 @@ impl Settings {
             Command::Completions { shell } => ProcessTask::Print(cli::completions(shell)),
             Command::Man { command } => match cli::manual(&command) {
                 Some(page) => ProcessTask::Print(page),
-                None => return Err(SettingsError::NoCommand(command.join(" "))),
+                None => {
+                    let given = command.join(" ");
+                    let known = layers::commands();
+                    let names = known.iter().map(|(name, _)| name.as_str());
+                    let meant = nearest(&given, names).map(str::to_owned);
+                    return Err(SettingsError::NoCommand { given, meant });
+                }
             },
         };
         Ok(Self { process, task })

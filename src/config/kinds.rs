@@ -1,18 +1,23 @@
 //! The syntax of resources and kinds in settings.
 
+use super::suggestion::{did_you_mean, nearest};
 use crate::resource::Gvr;
-use crate::resource::groups::stable_version;
+use crate::resource::groups::{built_in_groups, stable_version};
 use crate::resource::names::{is_dns_label, is_dns_subdomain};
 
 /// A resource or kind does not have the required syntax.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKind {
     /// Not `plural.version` or `plural.version.group`.
     #[error(
         "write plural.version or plural.version.group, such as pods.v1 or widgets.v1.example.com; resources of Kubernetes itself need no \
-         version: pods, deployments.apps"
+         version: pods, deployments.apps{}",
+        did_you_mean(.meant.as_deref())
     )]
-    Gvr,
+    Gvr {
+        /// The resource of Kubernetes itself that was probably meant.
+        meant: Option<String>,
+    },
     /// Not `plural.version.group=Kind` with an optional `:cluster`.
     #[error("write plural.version.group=Kind or plural.version.group=Kind:cluster")]
     ExtraKind,
@@ -22,10 +27,12 @@ pub enum InvalidKind {
 pub(super) fn named_resource(text: &str) -> Result<Gvr, InvalidKind> {
     gvr(text).or_else(|invalid| {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
-        let version = stable_version(group).ok_or(invalid)?;
         if !is_dns_label(resource) || text.ends_with('.') {
             return Err(invalid);
         }
+        let version = stable_version(group).ok_or_else(|| InvalidKind::Gvr {
+            meant: nearest(group, built_in_groups()).map(|group| format!("{resource}.{group}")),
+        })?;
         Ok(Gvr::new(group, version, resource))
     })
 }
@@ -39,7 +46,7 @@ fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
         || !is_version(version)
         || group.is_some_and(|group| !is_dns_subdomain(group))
     {
-        return Err(InvalidKind::Gvr);
+        return Err(InvalidKind::Gvr { meant: None });
     }
     Ok(Gvr::new(group.unwrap_or(""), version, resource))
 }

@@ -111,6 +111,23 @@ fn subcommand<'a>(root: &clap::Command, typed: &'a ArgMatches) -> (clap::Command
     (command.clone(), matches)
 }
 
+/// All commands, with their names below the program, such as `config print`; `serve` is first.
+pub(super) fn commands() -> Vec<(String, clap::Command)> {
+    let mut found: Vec<(String, clap::Command)> = Vec::new();
+    let mut next = vec![(String::new(), cli::command())];
+    while let Some((path, command)) = next.pop() {
+        let subcommands: Vec<_> = command.get_subcommands().cloned().collect();
+        next.extend(subcommands.into_iter().rev().map(|below| {
+            let name = format!("{path} {}", below.get_name());
+            (name.trim_start().to_owned(), below)
+        }));
+        if !path.is_empty() {
+            found.push((path, command));
+        }
+    }
+    found
+}
+
 fn flag_names(command: &clap::Command) -> Vec<String> {
     command
         .get_arguments()
@@ -177,13 +194,10 @@ const OTHER_VARIABLES: [&str; 3] = [
 pub(super) fn check_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), FlagsError> {
-    let mut known = Vec::new();
-    let mut commands = vec![cli::command()];
     // Each flag of any command: all commands of a shell have the same environment.
-    while let Some(command) = commands.pop() {
-        known.extend(flag_names(&command).iter().map(|name| variable_of(name)));
-        commands.extend(command.get_subcommands().cloned());
-    }
+    let known = commands().into_iter();
+    let known = known.flat_map(|(_, command)| flag_names(&command));
+    let known: Vec<_> = known.map(|name| variable_of(&name)).collect();
     for (name, value) in variables {
         let (Some(name), value) = (name.to_str(), value.to_string_lossy()) else {
             continue;
@@ -420,6 +434,24 @@ fn meant(error: &clap::Error) -> Option<String> {
     })
 }
 
+/// The flag of a command that was probably meant by one that stands before the command, or with another one.
+fn meant_of_command(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let given = given.strip_prefix("--")?;
+    let flags: Vec<_> = commands()
+        .into_iter()
+        .flat_map(|(path, command)| {
+            let names = flag_names(&command).into_iter();
+            names.map(move |name| (path.clone(), name))
+        })
+        .collect();
+    let name = nearest(given, flags.iter().map(|(_, name)| name.as_str()))?;
+    let (path, name) = flags.iter().find(|(_, known)| known == name)?;
+    Some(format!("kube-fanout {path} --{name}"))
+}
+
 impl FlagsError {
     /// The error as one line; `None` if it is help or the version, which are printed on standard output and are not errors.
     #[must_use]
@@ -432,6 +464,9 @@ impl FlagsError {
                 Some("no command given; see --help".to_owned())
             }
             Self::CommandLine(error) if meant(error).is_some() => Some(one_line(error)),
+            Self::CommandLine(error) if let Some(meant) = meant_of_command(error) => {
+                Some(one_line(error) + &did_you_mean(Some(&meant)))
+            }
             Self::CommandLine(error) => Some(format!("{}; see --help", one_line(error))),
             Self::File(FileError::Io { path, source }) => {
                 Some(format!("{}: {source}", path.display()))

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use super::suggestion::did_you_mean;
+
 /// An invalid setting, or settings that contradict each other. The message names the flag.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum SettingsError {
@@ -63,8 +65,19 @@ pub enum SettingsError {
         reason: String,
     },
     /// A manual page for a command that does not exist.
-    #[error("there is no command {0:?}; --help lists the commands")]
-    NoCommand(String),
+    #[error(
+        "there is no command {given:?}{}",
+        match meant {
+            Some(_) => did_you_mean(meant.as_deref()),
+            None => "; --help lists the commands".to_owned(),
+        }
+    )]
+    NoCommand {
+        /// The words that were given.
+        given: String,
+        /// The command that was probably meant.
+        meant: Option<String>,
+    },
     /// No number of replicas is enough.
     #[error(transparent)]
     Size(#[from] crate::size::SizeError),

@@ -812,6 +812,22 @@ fn a_wrong_command_line_is_one_line_and_help_is_none() {
         "serve --xyzzy x",
         "unexpected argument '--xyzzy' found; see --help",
     );
+    refused(
+        "man srve",
+        "there is no command \"srve\"; did you mean serve?",
+    );
+    refused("man config prnt", "did you mean config print?");
+    refused("man xyzzy", "; --help lists the commands");
+    for flag in ["--kubeconfig", "--kubecnfig"] {
+        refused(
+            &format!("{flag} x serve"),
+            "did you mean kube-fanout serve --kubeconfig?",
+        );
+    }
+    refused(
+        "check --kubeconfig x --compare-resource deployments.aps",
+        "did you mean deployments.apps?",
+    );
     assert_eq!(settings("--help", &[], None), Err(String::new()));
     assert_eq!(settings("--version", &[], None), Err(String::new()));
 }

@@ -39,6 +39,14 @@ pub fn is_built_in(group: &str) -> bool {
     built_in(group).is_some()
 }
 
+/// The groups that have a stable version and a name.
+pub fn built_in_groups() -> impl Iterator<Item = &'static str> {
+    let stable = BUILT_IN
+        .iter()
+        .filter(|(name, stable)| stable.is_some() && !name.is_empty());
+    stable.map(|(name, _)| *name)
+}
+
 /// The newest stable version of a group of Kubernetes itself.
 pub fn stable_version(group: &str) -> Option<&'static str> {
     built_in(group).flatten()
