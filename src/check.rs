@@ -22,7 +22,6 @@ mod machine;
 mod parallel;
 mod peers;
 mod permissions;
-mod piped_token;
 mod report;
 mod requests;
 mod rights;
@@ -55,10 +54,9 @@ const NO_LINK: &str = "the API server cannot be used: see the checks of upstream
 /// Makes the checks, again and again while one fails and `--wait` allows; returns the last report. The drain ends it early.
 pub async fn run(settings: &CheckSettings, drain: Drain) -> Option<CheckReport> {
     let until = Instant::now() + settings.wait;
-    let (settings, _token) = piped_token::with_kept_token(settings).await;
     loop {
         let report = tokio::select! {
-            report = check_once(&settings) => report,
+            report = check_once(settings) => report,
             () = drain.begun() => return None,
         };
         let is_over = Instant::now() + WAIT_INTERVAL > until;

@@ -21,6 +21,7 @@ mod kinds;
 mod layers;
 mod live;
 mod patterns;
+mod pipes;
 mod print;
 mod process;
 mod removed;
@@ -49,6 +50,7 @@ pub use kinds::{ExtraKind, InvalidKind};
 pub use layers::FlagsError;
 pub use live::{ConfigurationFile, InvalidConfiguration, LiveChange, LiveSetting, Reconfiguration};
 pub use patterns::{CacheLists, InvalidPattern, ResourcePattern};
+pub use pipes::PipeCopies;
 pub use process::ProcessSettings;
 pub use serve_settings::{
     AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,

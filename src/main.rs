@@ -57,8 +57,12 @@ fn main() -> ExitCode {
         }
     };
     let file = ConfigurationFile::new(&flags, arguments, config::environment);
-    match Settings::resolve(flags) {
-        Ok(settings) => execute(settings, file),
+    let settings = Settings::resolve(flags).and_then(|mut settings| {
+        let copies = settings.keep_pipes()?;
+        Ok((settings, copies))
+    });
+    match settings {
+        Ok((settings, _copies)) => execute(settings, file),
         Err(error) => report_error(EXIT_USAGE, &error.to_string()),
     }
 }

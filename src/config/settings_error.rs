@@ -64,6 +64,14 @@ pub enum SettingsError {
         /// Why the value is invalid.
         reason: String,
     },
+    /// A pipe that a setting names as a file cannot be read in time.
+    #[error("cannot read {}: {reason}", path.display())]
+    Pipe {
+        /// The pipe.
+        path: std::path::PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A manual page for a command that does not exist.
     #[error(
         "there is no command {given:?}{}",
