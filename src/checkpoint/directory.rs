@@ -147,7 +147,14 @@ impl StateDirectory {
             source,
         };
         key_file.map(read_key).transpose()?;
-        let existing = path.ancestors().find(|path| path.exists());
+        // The last ancestor of a relative path is empty.
+        let ancestors = path
+            .ancestors()
+            .map(|path| match path.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => path,
+            });
+        let existing = ancestors.into_iter().find(|path| path.exists());
         let existing = existing.unwrap_or(path);
         access(existing, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| failed(error.into()))?;

@@ -16,7 +16,7 @@ use super::traces::TraceSettings;
 use super::transport::{ListenTransport, SniCertificate};
 use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
 use crate::resource::names::is_dns_subdomain;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// A smaller frame does not hold an ordinary object; a larger one could exhaust the machine's memory.
@@ -254,7 +254,7 @@ fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
     }
     let is_name = |name: &&str| {
         let name = name.strip_prefix("*.").unwrap_or(name);
-        is_dns_subdomain(&name.to_ascii_lowercase()) || name.parse::<std::net::IpAddr>().is_ok()
+        is_dns_subdomain(&name.to_ascii_lowercase()) || name.parse::<IpAddr>().is_ok()
     };
     if !names.iter().all(is_name) {
         return Err(refuse("a name is not a host name"));
@@ -290,19 +290,31 @@ fn refuse_same_address(flags: &ServeFlags) -> Result<(), SettingsError> {
     let admin = ("--admin-listen", Some(flags.admin_listen));
     let listen = ("--listen", Some(flags.listen));
     let operator = ("--operator-listen", flags.operator_listen);
-    let same = |(_, one): &(_, Option<SocketAddr>), (_, other): &(_, Option<SocketAddr>)| {
-        one.filter(|one| one.port() != 0 && *other == Some(*one))
-    };
     for ((one, a), (other, b)) in [(listen, admin), (listen, operator), (operator, admin)] {
-        if let Some(address) = same(&(one, a), &(other, b)) {
+        if let Some((address, other_address)) = a.zip(b)
+            && overlap(address, other_address)
+        {
             return Err(SettingsError::SameAddress {
                 one,
-                other,
                 address,
+                other,
+                other_address,
             });
         }
     }
     Ok(())
+}
+
+/// Whether both cannot be listened on at the same time. `[::]` is all addresses of both families.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers = |all: IpAddr, ip: IpAddr| {
+        all.is_unspecified()
+            && (all.is_ipv6() || ip.to_canonical().is_ipv4() || ip.is_unspecified())
+    };
+    let (a, b) = (one.ip(), other.ip());
+    one.port() != 0
+        && one.port() == other.port()
+        && (a.to_canonical() == b.to_canonical() || covers(a, b) || covers(b, a))
 }
 
 fn patterns(flag: &'static str, given: &[String]) -> Result<Vec<ResourcePattern>, SettingsError> {

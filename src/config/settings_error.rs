@@ -89,15 +89,19 @@ pub enum SettingsError {
     /// No number of replicas is enough.
     #[error(transparent)]
     Size(#[from] crate::size::SizeError),
-    /// The same address and port for two listeners.
-    #[error("{one} and {other} are both {address}")]
+    /// Two listeners that cannot be open at the same time: the same port on the same address, or one of them on all addresses.
+    #[error(
+        "{one} and {other} cannot both listen: {address} and {other_address} are the same port"
+    )]
     SameAddress {
         /// One flag.
         one: &'static str,
+        /// Its address.
+        address: SocketAddr,
         /// The other flag.
         other: &'static str,
-        /// The address.
-        address: SocketAddr,
+        /// The other flag's address.
+        other_address: SocketAddr,
     },
 }
 

@@ -239,7 +239,7 @@ fn settings_that_contradict_each_other_are_refused() {
     );
     refused(
         &format!("serve {PLAIN} --admin-listen 127.0.0.1:8443"),
-        "are both 127.0.0.1:8443",
+        "are the same port",
     );
     refused(
         &format!("serve {PLAIN} --pin-resources secrets.v1"),
@@ -260,11 +260,19 @@ fn settings_that_contradict_each_other_are_refused() {
     for (flags, message) in [
         (
             "--operator-listen 127.0.0.1:8443",
-            "--listen and --operator-listen are both 127.0.0.1:8443",
+            "--listen and --operator-listen cannot both listen: 127.0.0.1:8443",
         ),
         (
             "--operator-listen 127.0.0.1:9090",
-            "--operator-listen and --admin-listen are both 127.0.0.1:9090",
+            "--operator-listen and --admin-listen cannot both listen: 127.0.0.1:9090",
+        ),
+        (
+            "--operator-listen [::1]:7 --admin-listen [::]:7",
+            "[::1]:7 and [::]:7 are the same port",
+        ),
+        (
+            "--operator-listen 127.0.0.1:7 --admin-listen 0.0.0.0:7",
+            "127.0.0.1:7 and 0.0.0.0:7 are the same port",
         ),
     ] {
         refused(&format!("serve {PLAIN} {flags}"), message);

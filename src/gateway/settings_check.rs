@@ -1,19 +1,25 @@
-//! Whether a gateway would start with its settings: reads the files that they name as a start does, but opens no port, creates nothing and
-//! sends nothing.
+//! Whether a gateway would start with its settings: reads the files that they name and opens its ports as a start does, but creates nothing
+//! and sends nothing.
 
 use std::fs;
+use std::future::Future;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{server_identity, source};
-use crate::audit;
-use crate::blocking::spawn_blocking;
-use crate::checkpoint::directory::StateDirectory;
-use crate::config::{AuditOutput, HandoverSettings, ServeSettings};
-use crate::error_chain::one_line;
-use crate::upstream::client::ConnectSource;
+use rustix::fs::{Access, access};
 
-/// A file that cannot be read at once is a pipe, or on a network that does not answer.
+use super::{GatewayError, bind, handover, server_identity, source};
+use crate::admin;
+use crate::audit;
+use crate::auth::authenticator::AuthenticatorSettings;
+use crate::blocking::spawn_blocking;
+use crate::checkpoint::directory::{DirectoryCondition, DirectoryError, StateDirectory};
+use crate::config::{AuditOutput, AuthMode, AuthSettings, ServeSettings, StateSettings};
+use crate::error_chain::one_line;
+use crate::tls::{ServerIdentity, TlsFiles};
+
+/// A file that cannot be read at once is on a network that does not answer.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What the settings name and cannot be used, one line each.
@@ -22,49 +28,107 @@ pub async fn unusable_settings(settings: &ServeSettings) -> Vec<String> {
     let mut note = |flag: &str, problem: Result<(), String>| {
         found.extend(problem.err().map(|problem| format!("{flag}: {problem}")));
     };
-    let tls = settings.clone();
-    let identity = blocking(move || server_identity(&tls).map(drop).map_err(|e| one_line(&e)));
-    note("the serving certificate", identity.await);
-    let upstream = source(&settings.upstream);
-    note("the API server", connection(&upstream).await);
+    let pairs = TlsFiles::of(settings).map(|files| TlsFiles {
+        client_authorities: Vec::new(),
+        ..files
+    });
+    let pairs = blocking(move || {
+        let read = pairs.map(ServerIdentity::read).transpose();
+        read.map(drop).map_err(|error| one_line(&error))
+    });
+    let pairs = pairs.await;
+    let is_served = pairs.is_ok();
+    note("the serving certificate", pairs);
+    for (flag, auth) in each_authority(&settings.auth) {
+        let only = ServeSettings {
+            auth,
+            ..settings.clone()
+        };
+        let read = blocking(move || authorities(&only, is_served));
+        note(flag, read.await);
+    }
+    let client = source(&settings.upstream);
+    let client = in_time(client.check(settings.api_servers.clone()));
+    note("the API server", client.await);
     if let Some(settings) = &settings.audit {
         let path = settings.policy.clone();
         let policy = blocking(move || audit::check_policy(&path).map_err(|e| one_line(&e)));
         note("--audit-policy-file", policy.await);
         if let AuditOutput::File(path) = &settings.log {
-            note("--audit-log-path", parent(path));
+            note("--audit-log-path", appendable(path));
         }
     }
-    if let Some(state) = &settings.state {
-        let (path, key) = (state.directory.clone(), state.key_file.clone());
-        let directory = blocking(move || {
-            let inspected = StateDirectory::inspect(&path, key.as_deref());
-            inspected.map(drop).map_err(|error| one_line(&error))
-        });
+    if let Some(state) = settings.state.clone() {
+        let directory = blocking(move || directory(&state).map_err(|error| one_line(&error)));
         note("--state-dir", directory.await);
     }
     if let Some(handover) = &settings.handover {
-        note("--handover-from", connection(&peer(handover)).await);
+        let peer = tokio::time::timeout(READ_TIME_MAX, handover::check_files(handover));
+        note(
+            "--handover-from",
+            peer.await.unwrap_or_else(|_| Err(too_slow())),
+        );
+    }
+    for problem in closed_ports(settings).await {
+        found.push(one_line(&problem));
     }
     found
 }
 
-fn peer(settings: &HandoverSettings) -> ConnectSource {
-    let host = settings.from.host().unwrap_or_default();
-    ConnectSource::Peer {
-        url: settings.from.clone(),
-        ca_file: settings.ca_file.clone(),
-        server_name: settings
-            .server_name
-            .clone()
-            .unwrap_or_else(|| host.to_owned()),
-        token_file: settings.token_file.clone(),
+/// The settings of authentication, with one file of authorities each.
+fn each_authority(settings: &AuthSettings) -> Vec<(&'static str, AuthSettings)> {
+    // Without authentication they are not read.
+    if settings.mode == AuthMode::None {
+        return Vec::new();
+    }
+    let clients = settings.client_ca.is_some().then(|| AuthSettings {
+        front_proxy: None,
+        ..settings.clone()
+    });
+    let proxies = settings.front_proxy.is_some().then(|| AuthSettings {
+        client_ca: None,
+        ..settings.clone()
+    });
+    let clients = clients.map(|one| ("--client-ca-file", one));
+    let proxies = proxies.map(|one| ("--requestheader-client-ca-file", one));
+    clients.into_iter().chain(proxies).collect()
+}
+
+/// Reads authorities as authentication does and, if there are usable certificates, as handshakes do.
+fn authorities(settings: &ServeSettings, is_served: bool) -> Result<(), String> {
+    AuthenticatorSettings::read(&settings.auth).map_err(|error| error.to_string())?;
+    if is_served {
+        server_identity(settings).map_err(|error| one_line(&error))?;
+    }
+    Ok(())
+}
+
+fn directory(settings: &StateSettings) -> Result<(), DirectoryError> {
+    match StateDirectory::inspect(&settings.directory, settings.key_file.as_deref())? {
+        DirectoryCondition::Missing | DirectoryCondition::Free => Ok(()),
+        DirectoryCondition::InUse => Err(DirectoryError::InUse {
+            path: settings.directory.clone(),
+        }),
     }
 }
 
-async fn connection(source: &ConnectSource) -> Result<(), String> {
-    let reading = tokio::time::timeout(READ_TIME_MAX, source.read_files());
-    match reading.await {
+/// The ports that cannot be opened. Those that can are closed again at once.
+async fn closed_ports(settings: &ServeSettings) -> Vec<GatewayError> {
+    let operators = settings.operator_listen;
+    let operators = operators.map(|address| bind("--operator-listen", address).map(drop));
+    let admin = admin::listen(settings.admin_listen).await;
+    let all = [
+        Some(bind("--listen", settings.listen).map(drop)),
+        operators,
+        Some(admin.map(drop).map_err(GatewayError::from)),
+    ];
+    all.into_iter().flatten().filter_map(Result::err).collect()
+}
+
+async fn in_time<E: std::error::Error + 'static>(
+    reading: impl Future<Output = Result<(), E>>,
+) -> Result<(), String> {
+    match tokio::time::timeout(READ_TIME_MAX, reading).await {
         Ok(read) => read.map_err(|error| one_line(&error)),
         Err(_) => Err(too_slow()),
     }
@@ -84,16 +148,26 @@ fn too_slow() -> String {
     format!("its files cannot be read within {READ_TIME_MAX:?}")
 }
 
-/// Whether the file can be created: its folder must exist.
-fn parent(path: &Path) -> Result<(), String> {
-    let folder = match path.parent() {
-        Some(folder) if folder.components().next().is_some() => folder,
-        Some(_) | None => Path::new("."),
+/// Whether the file can be appended to, or created together with its folders.
+fn appendable(path: &Path) -> Result<(), String> {
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let (place, rights) = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err(format!("{} is a directory", path.display())),
+        Ok(_) => (path, Access::WRITE_OK),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let above = path.ancestors().skip(1);
+            let above = above.map(|above| match above.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => above,
+            });
+            let folder = above.into_iter().find(|above| above.exists());
+            let folder = folder.unwrap_or_else(|| Path::new("/"));
+            if !folder.is_dir() {
+                return Err(failed(folder, ErrorKind::NotADirectory.into()));
+            }
+            (folder, Access::WRITE_OK | Access::EXEC_OK)
+        }
+        Err(error) => return Err(failed(path, error)),
     };
-    match fs::metadata(folder) {
-        Ok(found) if found.is_dir() && !path.is_dir() => Ok(()),
-        Ok(found) if found.is_dir() => Err(format!("{} is a directory", path.display())),
-        Ok(_) => Err(format!("{} is not a directory", folder.display())),
-        Err(error) => Err(format!("{}: {error}", folder.display())),
-    }
+    access(place, rights).map_err(|error| failed(place, error.into()))
 }

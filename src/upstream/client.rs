@@ -40,7 +40,7 @@ use tokio::time::Instant;
 use crate::blocking::spawn_blocking;
 use credentials::Credentials;
 use endpoints::Endpoints;
-use secrets::{Expiry, TransportKey};
+use secrets::{Expiry, PluginUse, TransportKey};
 use transport::{ConnectionLane, LanePurpose, TransportSettings};
 
 pub use body::{
@@ -105,7 +105,8 @@ impl Client {
         servers: Vec<Uri>,
     ) -> Result<Self, ConnectError> {
         source::check_servers(&servers)?;
-        let stack = ClientStack::load(source.clone(), servers.clone(), None).await?;
+        let stack =
+            ClientStack::load(source.clone(), servers.clone(), None, PluginUse::Run).await?;
         let names = stack.servers.iter().map(|server| name_of(&server.base));
         let endpoints = Endpoints::new(names.collect(), crate::resource::random());
         Ok(Self {
@@ -357,10 +358,11 @@ impl ClientStack {
         source: ConnectSource,
         servers: Vec<Uri>,
         previous: Option<Arc<Self>>,
+        plugins: PluginUse,
     ) -> Result<Self, ConnectError> {
         let blocking = spawn_blocking(move || source.read());
         let (mut config, files) = blocking.await.map_err(|_| ConnectError::Interrupted)??;
-        let expiry = secrets::resolve(&mut config).await?;
+        let expiry = secrets::resolve(&mut config, plugins).await?;
         // Building blocks, too: it reads files.
         let building =
             spawn_blocking(move || Self::build(&config, servers, (files, expiry), previous));

@@ -1,5 +1,7 @@
 //! A configuration file that changes while the gateway runs.
 
+mod starts;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -193,10 +195,13 @@ async fn a_hangup_reads_the_file_again_and_damaged_files_are_survived() {
     gateway.terminate();
 }
 
+const ANY_PORTS: [&str; 2] = ["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+
 /// What `config check` prints, and whether it accepts the settings.
 fn checked(flags: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
         .args(["config", "check"])
+        .args(ANY_PORTS)
         .args(flags)
         .output()
         .unwrap();

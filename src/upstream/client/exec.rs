@@ -6,12 +6,14 @@
 
 use std::io::{self, Read};
 #[cfg(feature = "gateway")]
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube_client::config::{ExecConfig, ExecInteractiveMode};
+#[cfg(feature = "gateway")]
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
 use super::ConnectError;
@@ -24,7 +26,7 @@ const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest output that is read. A certificate and its key take a few kilobytes.
 const OUTPUT_LEN_MAX: u64 = 1 << 20;
 
-/// Whether the plugin's program is there, without running it.
+/// Whether the plugin's program is there and can be run, without running it.
 ///
 /// # Errors
 /// It is not, neither at its path nor, without one, in the folders of `PATH`.
@@ -36,16 +38,22 @@ pub(super) fn find(plugin: &ExecConfig) -> Result<(), ConnectError> {
         reason = "the system looks for the program there, too"
     )]
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_found = match program.components().count() {
-        1 => std::env::split_paths(&path).any(|folder| folder.join(program).is_file()),
-        _ => program.is_file(),
+    let places: Vec<_> = match program.to_string_lossy().contains('/') {
+        true => vec![program.to_owned()],
+        false => std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .collect(),
     };
-    match is_found {
-        true => Ok(()),
-        false => Err(ConnectError::Credentials {
-            reason: format!("the plugin {} is not there", program.display()),
-        }),
-    }
+    let is_executable = |place: &PathBuf| access(place, Access::EXEC_OK).is_ok();
+    let found: Vec<_> = places.iter().filter(|place| place.is_file()).collect();
+    let problem = match found.is_empty() {
+        true => "is not there",
+        false if found.iter().any(|place| is_executable(place)) => return Ok(()),
+        false => "is not executable",
+    };
+    Err(ConnectError::Credentials {
+        reason: format!("the plugin {} {problem}", program.display()),
+    })
 }
 
 /// The credentials that a plugin returns. They are secret: no error and no log line contains them.

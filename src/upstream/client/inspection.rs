@@ -9,8 +9,9 @@ use rustls::ClientConfig;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
+use super::secrets::{self, PluginUse};
 use super::source::{self, ConnectError, ConnectSource};
-use super::{exec, secrets, transport};
+use super::{ClientStack, transport};
 use crate::blocking::spawn_blocking;
 
 /// What a client connects to and with.
@@ -43,16 +44,14 @@ impl ConnectSource {
         parts_of(self.read_config().await?, servers).await
     }
 
-    /// Reads the files that a connection needs. Sends nothing: a plugin is not run.
+    /// Does what [`super::Client::connect_to`] does, but runs no plugin.
     ///
     /// # Errors
-    /// One of the files cannot be used.
-    pub async fn read_files(&self) -> Result<(), ConnectError> {
-        let mut config = self.read_config().await?;
-        if let Some(plugin) = config.auth_info.exec.take() {
-            exec::find(&plugin)?;
-        }
-        parts_of(config, Vec::new()).await.map(drop)
+    /// Those of [`super::Client::connect_to`].
+    pub async fn check(&self, servers: Vec<Uri>) -> Result<(), ConnectError> {
+        source::check_servers(&servers)?;
+        let stack = ClientStack::load(self.clone(), servers, None, PluginUse::Find);
+        stack.await.map(drop)
     }
 
     async fn read_config(&self) -> Result<Config, ConnectError> {
@@ -67,7 +66,7 @@ async fn parts_of(
     mut config: Config,
     mut servers: Vec<Uri>,
 ) -> Result<ConnectionParts, ConnectError> {
-    let expiry = secrets::resolve(&mut config).await?;
+    let expiry = secrets::resolve(&mut config, PluginUse::Run).await?;
     let building = spawn_blocking(move || {
         transport::install_crypto_provider();
         let pem = secrets::certificate(&config.auth_info)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use super::secrets::PluginUse;
 use super::{Client, ClientStack, ConnectError};
 
 /// What [`Client::rebuild`] did.
@@ -91,7 +92,7 @@ impl Client {
         let loading = tokio::spawn(async move {
             let previous = client.shared.stack.load_full();
             let (source, servers) = (client.shared.source.clone(), client.shared.servers.clone());
-            let stack = ClientStack::load(source, servers, Some(previous)).await;
+            let stack = ClientStack::load(source, servers, Some(previous), PluginUse::Run).await;
             drop(rebuilt_at);
             client.shared.stack.store(Arc::new(stack?));
             tracing::debug!("read the upstream credentials again");

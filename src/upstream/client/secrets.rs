@@ -54,8 +54,21 @@ impl Expiry {
     }
 }
 
+/// What is done with programs that issue credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PluginUse {
+    /// They are run.
+    Run,
+    /// They are only looked for: they could ask the network, or a person.
+    #[cfg(feature = "gateway")]
+    Find,
+}
+
 /// Replaces references to credentials, such as a token file, by the credentials themselves.
-pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError> {
+pub(super) async fn resolve(
+    config: &mut Config,
+    plugins: PluginUse,
+) -> Result<Expiry, ConnectError> {
     let auth = &mut config.auth_info;
     let mut expiry = Expiry {
         read_at: Timestamp::now(),
@@ -72,6 +85,10 @@ pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError>
             .into_iter()
             .flatten()
             .try_for_each(|token| check_header(token))?;
+        // kube-client runs this command when it reads the provider.
+        if plugins != PluginUse::Run && provider.config.contains_key("cmd-path") {
+            auth.auth_provider = None;
+        }
         return Ok(expiry);
     }
     if let Some(path) = auth.token_file.take() {
@@ -90,7 +107,14 @@ pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError>
     }
     let plugin = auth.exec.take();
     if let (Some(plugin), None) = (plugin, &auth.token) {
-        let issued = exec::run(&plugin).await?;
+        let issued = match plugins {
+            PluginUse::Run => exec::run(&plugin).await?,
+            #[cfg(feature = "gateway")]
+            PluginUse::Find => {
+                exec::find(&plugin)?;
+                return Ok(expiry);
+            }
+        };
         if let Some((cert, key)) = issued.identity() {
             auth.client_certificate_data = Some(BASE64.encode(cert));
             auth.client_key_data = Some(BASE64.encode(key).into());
@@ -220,7 +244,10 @@ mod tests {
         for row in rows {
             let mut config = Config::new("https://localhost".parse().unwrap());
             config.auth_info = serde_json::from_value(row.clone()).unwrap();
-            let error = resolve(&mut config).await.unwrap_err().to_string();
+            let error = resolve(&mut config, PluginUse::Run)
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("such as a newline"), "{row}: {error}");
             assert!(!error.contains("SECRET"), "{error}");
         }
