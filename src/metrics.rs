@@ -11,6 +11,8 @@ mod audit;
 mod authentication;
 mod authorization;
 mod cache;
+#[cfg(test)]
+pub(crate) mod captured_log;
 mod checkpoint;
 mod contact_log;
 mod downstream;
@@ -66,7 +68,7 @@ pub use labels::{
     PassthroughError, PermitKind, PressureStep, RelistLabel, RestoreOutcome, TaskKind,
     UpstreamWatchEnd, VerbLabel,
 };
-pub use log_limit::LogLimit;
+pub use log_limit::{FaultLog, LogLimit};
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
 pub use readiness::{ReadinessLabel, ReadinessMetrics};

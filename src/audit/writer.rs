@@ -1,13 +1,13 @@
 //! The thread that writes events. If an event cannot be written, the thread retries until it can; requests are not affected.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::queue::AuditQueue;
-use crate::metrics::{AuditEvents, AuditMetrics};
+use crate::metrics::{AuditEvents, AuditMetrics, FaultLog};
 
 /// Pause between attempts to write a line.
 const RETRY: Duration = if cfg!(test) {
@@ -15,8 +15,6 @@ const RETRY: Duration = if cfg!(test) {
 } else {
     Duration::from_secs(1)
 };
-/// A failure that lasts is logged once per interval.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Where events are written to.
 pub(super) trait Output: Send + 'static {
@@ -35,7 +33,7 @@ pub(super) fn start(
         queue,
         output,
         metrics,
-        logged_at: None,
+        fault_log: FaultLog::default(),
         is_failing: false,
     };
     let thread = std::thread::Builder::new().name("audit".to_owned());
@@ -51,7 +49,7 @@ struct AuditWriter<O> {
     queue: AuditQueue,
     output: O,
     metrics: AuditMetrics,
-    logged_at: Option<Instant>,
+    fault_log: FaultLog<(&'static str, io::ErrorKind)>,
     is_failing: bool,
 }
 
@@ -75,7 +73,7 @@ impl<O: Output> AuditWriter<O> {
             let written = self.output.write_line(line);
             match written {
                 Ok(()) => {
-                    if std::mem::take(&mut self.is_failing) {
+                    if std::mem::take(&mut self.is_failing) && self.fault_log.end() {
                         info!("audit events are written again");
                     }
                     return true;
@@ -94,12 +92,7 @@ impl<O: Output> AuditWriter<O> {
     /// Counts a failure, and logs it if that is due.
     fn report(&mut self, error: &io::Error, message: &'static str) {
         self.metrics.write_errors.inc();
-        let now = Instant::now();
-        let is_due = self
-            .logged_at
-            .is_none_or(|at| now.duration_since(at) >= LOG_INTERVAL);
-        if is_due {
-            self.logged_at = Some(now);
+        if self.fault_log.is_due((message, error.kind())) {
             let dropped = self.metrics.events.count(AuditEvents::Dropped);
             warn!(%error, dropped, "{message}");
         }

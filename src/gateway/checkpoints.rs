@@ -27,7 +27,7 @@ use crate::checkpoint::{
     CheckpointWriter, JournalEnd, events_between,
 };
 use crate::config::ResourcePattern;
-use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
+use crate::metrics::{CheckpointMetrics, FaultLog, Metrics, RestoreOutcome};
 use crate::resource::{CacheKey, Gvr};
 use crate::view::{Marker, ServedResource};
 
@@ -65,6 +65,8 @@ pub(super) struct Checkpoint {
     queue: FileQueue,
     followers: watch::Sender<usize>,
     metrics: CheckpointMetrics,
+    /// Limits the log lines about a file that cannot be written.
+    fault_log: Arc<Mutex<FaultLog<String>>>,
 }
 
 impl Checkpoints {
@@ -96,6 +98,7 @@ impl Checkpoints {
             queue: self.queue(key),
             followers: self.followers.clone(),
             metrics: metrics.checkpoint(key.into()),
+            fault_log: Arc::default(),
         })
     }
 
@@ -200,7 +203,9 @@ impl Checkpoint {
 
     fn failed(&self, error: &io::Error) {
         self.metrics.errors.inc();
-        warn!(resource = %self.key, %error, "cannot write the checkpoint");
+        if self.fault_log.lock().is_due(error.to_string()) {
+            warn!(resource = %self.key, %error, "cannot write the checkpoint");
+        }
     }
 
     /// Starts a task that writes the checkpoint of a cache and appends what changes. It ends with the guard, or writes a last time and
@@ -237,7 +242,12 @@ impl Checkpoint {
             let ended = tokio::time::timeout(pause, end.wait_for(|end| *end));
             let is_last = ended.await.is_ok();
             match self.write(file.take(), &followed, is_last).await {
-                Ok(next) => (file, pause) = (next, self.interval),
+                Ok(next) => {
+                    if next.is_some() && self.fault_log.lock().end() {
+                        info!(resource = %self.key, "the checkpoint is written again");
+                    }
+                    (file, pause) = (next, self.interval);
+                }
                 Err(error) => {
                     self.failed(&error);
                     pause = RETRY_PAUSE;
@@ -398,5 +408,28 @@ impl CheckpointFile {
             .append(&events, version, given.max(version), clock())?;
         self.next = snapshot.sequence;
         Ok(Some(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::captured_log::CapturedLog;
+
+    #[tokio::test]
+    async fn a_checkpoint_that_cannot_be_written_is_logged_once_for_each_cause() {
+        let (log, _guard) = CapturedLog::start();
+        let name = format!("kube-fanout-{}", crate::resource::random_uuid());
+        let folder = std::env::temp_dir().join(name);
+        let directory = StateDirectory::open(&folder, None, 0).unwrap();
+        let checkpoints = Checkpoints::new(directory, Duration::ZERO, Vec::new());
+        let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
+        let checkpoint = checkpoints.of(&key, &Metrics::new().unwrap()).unwrap();
+        for _ in 0..5 {
+            checkpoint.failed(&io::Error::other("it does not fit"));
+        }
+        assert_eq!(checkpoint.metrics.errors.get(), 5);
+        assert_eq!(log.lines_with("cannot write the checkpoint").len(), 1);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::cache_age::CacheAge;
@@ -15,8 +16,9 @@ use super::list_progress::ListProgress;
 use crate::cache::ApplyOutcome;
 use crate::metrics::{
     CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, ContactLog, Contradiction,
-    DownstreamMetrics, DriftMetrics, FrameRejectionLabel as RejectionLabel, GiveUpReason, Label,
-    Metrics, RelistLabel, ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
+    DownstreamMetrics, DriftMetrics, FaultLog, FrameRejectionLabel as RejectionLabel, GiveUpReason,
+    Label, Metrics, RelistLabel, ResourceLabels, UpstreamMetrics,
+    UpstreamWatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
 use crate::serve::list::BlockCounts;
@@ -39,6 +41,9 @@ pub(super) struct ResourceRecorder {
     pub(super) listing: ListProgress,
     draining: DrainFlag,
     contact: Arc<ContactLog>,
+    /// Limits the log lines about a resource without a cache, and about frames that cannot be used.
+    given_up_log: Mutex<FaultLog<GiveUpReason>>,
+    rejection_log: Mutex<FaultLog<FrameRejection>>,
     /// Asks for discovery to be read again.
     discovery_wanted: Option<Arc<Notify>>,
 }
@@ -55,6 +60,8 @@ impl ResourceRecorder {
             listing: ListProgress::default(),
             draining,
             contact: metrics.contact(),
+            given_up_log: Mutex::default(),
+            rejection_log: Mutex::default(),
             discovery_wanted: None,
         }
     }
@@ -82,12 +89,19 @@ impl ResourceRecorder {
     pub(super) fn filled(&self) {
         self.announce(CacheState::Ready);
         self.cache.initializations.inc();
+        if self.given_up_log.lock().end() {
+            tracing::info!(resource = %self.key, "the resource has a cache again");
+        }
     }
 
     /// Shows that the cache was given up, with the reason, and that it holds nothing.
     pub(super) fn given_up(&self, reason: GiveUpReason) {
         self.announce(CacheState::GivenUp(reason));
         self.cache.given_up.inc(reason);
+        if self.given_up_log.lock().is_due(reason) {
+            let reason = reason.as_str();
+            tracing::warn!(resource = %self.key, reason, "the resource has no cache: its requests are forwarded");
+        }
         let cache = &self.cache;
         for gauge in [
             &cache.objects,
@@ -168,7 +182,9 @@ impl DriverRecorder for CacheRecorder {
     }
 
     fn rejected(&self, reason: FrameRejection) {
-        tracing::warn!(resource = %self.resource.key, ?reason, "cannot use a frame from upstream");
+        if self.resource.rejection_log.lock().is_due(reason) {
+            tracing::warn!(resource = %self.resource.key, ?reason, "cannot use a frame from upstream");
+        }
         self.resource.upstream.frames_rejected.inc(match reason {
             FrameRejection::Unparsable => RejectionLabel::Malformed,
             FrameRejection::TooLong => RejectionLabel::TooLong,
@@ -420,6 +436,7 @@ impl ListRecorder for StreamRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::captured_log::CapturedLog;
     use crate::resource::Gvr;
     use crate::view::EndSchedule;
 
@@ -442,6 +459,26 @@ mod tests {
         for date in ["", "yesterday", "2026-01-01T00:00:00Z"] {
             assert_eq!(offset(date), None, "{date}");
         }
+    }
+
+    fn recorder() -> Arc<ResourceRecorder> {
+        let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
+        let metrics = Metrics::new().unwrap();
+        Arc::new(ResourceRecorder::new(&metrics, &key, DrainFlag::default()))
+    }
+
+    #[test]
+    fn a_resource_that_gets_its_cache_back_is_logged_once() {
+        let (log, _guard) = CapturedLog::start();
+        let recorder = recorder();
+        for _ in 0..2 {
+            recorder.given_up(GiveUpReason::Forbidden);
+        }
+        assert_eq!(log.lines_with("the resource has no cache").len(), 1);
+        for _ in 0..2 {
+            recorder.filled();
+        }
+        assert_eq!(log.lines_with("the resource has a cache again").len(), 1);
     }
 
     #[track_caller]

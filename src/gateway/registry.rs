@@ -41,7 +41,7 @@ use crate::cache::Retention;
 use crate::cache_rule::{ApiServiceKnowledge, ForwardReason, may_cache, must_prove_origin};
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
-use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
+use crate::metrics::{FaultLog, GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
@@ -106,6 +106,8 @@ pub(super) struct Registry {
     known: ArcSwap<ApiServiceKnowledge>,
     /// Why upstream's discovery was never read; `None` once it was.
     undiscovered: Mutex<Option<String>>,
+    /// Limits the log lines about discovery that cannot be read.
+    discovery_log: Mutex<FaultLog<String>>,
     /// Pinned caches, with a flag that is set once the cache was ready.
     pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
     discovery_wanted: Arc<Notify>,
@@ -167,6 +169,7 @@ impl Registry {
         Self {
             pinned: pinned.collect(),
             undiscovered: Mutex::new(undiscovered),
+            discovery_log: Mutex::default(),
             settings,
             client,
             passthrough,

@@ -20,9 +20,9 @@ use opentelemetry_sdk::trace::{
 };
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::level_filters::LevelFilter;
-use tracing::{Span, warn};
+use tracing::{Span, info, warn};
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -30,7 +30,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::sampler::sampler;
 use super::target::SPAN_TARGET;
-use crate::metrics::{SpanOutcome, TraceMetrics};
+use crate::metrics::{FaultLog, SpanOutcome, TraceMetrics};
 
 /// Spans that may wait: a few megabytes.
 pub(super) const QUEUE_LEN: usize = 4_096;
@@ -40,8 +40,6 @@ const BATCH_MAX: usize = 512;
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// How long the collector may take for a batch; others drop it then, too.
 const EXPORT_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A collector that is down is logged once in this time.
-const WARN_PERIOD: Duration = Duration::from_secs(60);
 /// A trace's name in headers. `tracestate` is passed on as it is: it may be long, and nothing here reads it.
 const TRACEPARENT: &str = "traceparent";
 
@@ -141,7 +139,7 @@ impl OtlpExporter {
     /// Sends spans until the task is dropped.
     pub(super) async fn run(&self, metrics: &TraceMetrics) {
         let mut queue = self.queue.lock().await;
-        let mut warned_at: Option<Instant> = None;
+        let mut fault_log = FaultLog::default();
         loop {
             let mut batch = Vec::new();
             if queue.recv_many(&mut batch, BATCH_MAX).await == 0 {
@@ -156,11 +154,13 @@ impl OtlpExporter {
                     batch.push(span);
                 }
             }
-            if let Err(reason) = self.send(batch, metrics).await
-                && warned_at.is_none_or(|at| at.elapsed() >= WARN_PERIOD)
-            {
-                warn!(reason, "cannot send spans to the collector; they are lost");
-                warned_at = Some(Instant::now());
+            match self.send(batch, metrics).await {
+                Ok(()) if fault_log.end() => info!("spans are sent to the collector again"),
+                Ok(()) => {}
+                Err(reason) if fault_log.is_due(reason.clone()) => {
+                    warn!(reason, "cannot send spans to the collector; they are lost");
+                }
+                Err(_) => {}
             }
         }
     }

@@ -10,7 +10,7 @@ use super::{Registry, RegistryState};
 use crate::error_chain::one_line;
 use crate::gateway::slot::Slot;
 use crate::resource::CacheKey;
-use crate::upstream::discovery::{Discovery, discover};
+use crate::upstream::discovery::{DiscoverError, Discovery, discover};
 use crate::upstream::gates::gates;
 use crate::view::Hub;
 
@@ -41,21 +41,30 @@ impl Registry {
                 Ok(discovery) => self.discovered(discovery),
                 Err(error) => {
                     self.api_services.upstream_fails();
-                    let causes = one_line(&error);
-                    warn!(
-                        error = causes,
-                        "cannot read discovery; continuing with the last one"
-                    );
-                    if let Some(reason) = &mut *self.undiscovered.lock() {
-                        *reason = error.reason();
-                    }
+                    self.not_discovered(&error);
                 }
             }
             self.learn_gates().await;
         }
     }
 
+    pub(super) fn not_discovered(&self, error: &DiscoverError) {
+        if self.discovery_log.lock().is_due(error.reason()) {
+            let causes = one_line(error);
+            warn!(
+                error = causes,
+                "cannot read discovery; continuing with the last one"
+            );
+        }
+        if let Some(reason) = &mut *self.undiscovered.lock() {
+            *reason = error.reason();
+        }
+    }
+
     pub(super) fn discovered(&self, discovery: Discovery) {
+        if self.discovery_log.lock().end() {
+            info!("discovery can be read again");
+        }
         self.api_services.upstream_answers();
         // What failed now is what it was, as far as anybody knows.
         let discovery = Arc::new(discovery.keeping(&self.discovery.load()));

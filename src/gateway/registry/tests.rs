@@ -27,6 +27,7 @@ use crate::cache_rule::ApiService;
 use crate::config::ResourcePattern;
 use crate::decode::UpstreamStatus;
 use crate::fairness::Permits;
+use crate::metrics::captured_log::CapturedLog;
 use crate::protocol::request::RequestInfo;
 use crate::selector::Selector;
 use crate::serve::resources::ForwardCaller;
@@ -84,6 +85,23 @@ fn config_maps() -> CacheKey {
 
 fn peer(number: u8) -> Peer {
     Peer::from(IpAddr::from(Ipv4Addr::new(10, 0, 0, number)))
+}
+
+#[tokio::test]
+async fn discovery_that_cannot_be_read_is_logged_once_and_so_is_its_return() {
+    let (log, _guard) = CapturedLog::start();
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let source = ConnectSource::url("http://127.0.0.1:1").unwrap();
+    let nowhere = Client::connect(source).await.unwrap();
+    for _ in 0..5 {
+        registry.not_discovered(&discover(&nowhere).await.unwrap_err());
+    }
+    assert_eq!(log.lines_with("cannot read discovery").len(), 1);
+    for _ in 0..2 {
+        registry.discovered(discover(&registry.client).await.unwrap());
+    }
+    assert_eq!(log.lines_with("discovery can be read again").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -459,8 +459,6 @@ impl CacheKeeper {
         self.cells
             .slot_state
             .replace(SlotState::GivenUp(reason), end);
-        let resource = &self.parts.resource.gvr;
-        warn!(%resource, reason = reason.as_str(), ?wait, "the resource has no cache: its requests are forwarded");
         wait
     }
 

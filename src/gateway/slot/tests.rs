@@ -28,6 +28,7 @@ use crate::gateway::drain_flag::DrainFlag;
 use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::restored::WantedState;
+use crate::metrics::captured_log::CapturedLog;
 use crate::metrics::{Contradiction, Metrics};
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
 use crate::upstream::cache_sink::CacheSink;
@@ -390,6 +391,16 @@ async fn no_cache_is_begun_while_memory_is_short() {
     })
     .await;
     stage.wait_for_state(given_up).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_stays_without_a_cache_is_logged_rarely() {
+    let (log, _guard) = CapturedLog::start();
+    let stage = Stage::new(|parts| memory_max(parts, 1)).await;
+    tokio::time::sleep(Duration::from_secs(3 * 3_600)).await;
+    assert!(stage.given_up(GiveUpReason::Memory) > 30);
+    let lines = log.lines_with("the resource has no cache");
+    assert!((3..=4).contains(&lines.len()), "{lines:#?}");
 }
 
 #[tokio::test]
