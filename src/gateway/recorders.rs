@@ -44,6 +44,8 @@ pub(super) struct ResourceRecorder {
     /// Limits the log lines about a resource without a cache, and about frames that cannot be used.
     given_up_log: Mutex<FaultLog<GiveUpReason>>,
     rejection_log: Mutex<FaultLog<FrameRejection>>,
+    /// Limits the log lines about lists and watches that upstream, or something in front of it, answers with an error.
+    refusal_log: Mutex<FaultLog<u16>>,
     /// Asks for discovery to be read again.
     discovery_wanted: Option<Arc<Notify>>,
 }
@@ -62,6 +64,7 @@ impl ResourceRecorder {
             contact: metrics.contact(),
             given_up_log: Mutex::default(),
             rejection_log: Mutex::default(),
+            refusal_log: Mutex::default(),
             discovery_wanted: None,
         }
     }
@@ -207,8 +210,18 @@ impl DriverRecorder for CacheRecorder {
         if matches!(report.failure, Failure::Transport) {
             self.lost(report.cause);
         }
-        if matches!(report.failure, Failure::Status(status) if matches!(status.code, 404 | 410)) {
+        let Failure::Status(status) = report.failure else {
+            return;
+        };
+        if matches!(status.code, 404 | 410) {
             self.resource.ask_for_discovery();
+        }
+        // The others are ordinary: upstream lacks a feature, a version or the history.
+        let is_refusal =
+            matches!(status.code, 401 | 403 | 405 | 429 | 500..) && !status.version_too_large;
+        if is_refusal && self.resource.refusal_log.lock().is_due(status.code) {
+            let (resource, request, code) = (&self.resource.key, report.asked, status.code);
+            tracing::warn!(%resource, %request, code, "the API server does not answer for the resource; its cache is served as it is");
         }
     }
 
@@ -217,7 +230,12 @@ impl DriverRecorder for CacheRecorder {
         self.resource.upstream.watches_active.set(open);
         self.resource.upstream.connected.set(open);
         match connected {
-            WatchConnection::Yes => self.resource.contact.found(),
+            WatchConnection::Yes => {
+                self.resource.contact.found();
+                if self.resource.refusal_log.lock().end() {
+                    tracing::info!(resource = %self.resource.key, "the API server answers for the resource again");
+                }
+            }
             WatchConnection::No(StreamEnd::Cut) => {
                 self.lost("the connection of a watch was closed or went silent");
             }
@@ -436,8 +454,10 @@ impl ListRecorder for StreamRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::UpstreamStatus;
     use crate::metrics::captured_log::CapturedLog;
     use crate::resource::Gvr;
+    use crate::upstream::driver::RequestKind;
     use crate::view::EndSchedule;
 
     #[test]
@@ -465,6 +485,33 @@ mod tests {
         let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
         let metrics = Metrics::new().unwrap();
         Arc::new(ResourceRecorder::new(&metrics, &key, DrainFlag::default()))
+    }
+
+    #[test]
+    fn a_watch_that_is_answered_with_errors_is_logged_once_and_so_is_its_return() {
+        let (log, _guard) = CapturedLog::start();
+        let recorder = recorder().for_cache();
+        let fail = |code| {
+            let failure = Failure::Status(UpstreamStatus::of_code(code));
+            recorder.failed(FailureReport {
+                asked: RequestKind::Watch,
+                failure: &failure,
+                rejection: None,
+                cause: "",
+            });
+        };
+        for code in [410, 404, 406, 422] {
+            fail(code);
+        }
+        assert!(log.lines_with("WARN").is_empty(), "ordinary");
+        for _ in 0..5 {
+            fail(502);
+        }
+        assert_eq!(log.lines_with("does not answer for the resource").len(), 1);
+        for _ in 0..2 {
+            recorder.connected(WatchConnection::Yes);
+        }
+        assert_eq!(log.lines_with("answers for the resource again").len(), 1);
     }
 
     #[test]
