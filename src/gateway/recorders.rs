@@ -9,6 +9,7 @@ use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::cache_age::CacheAge;
 use super::drain_flag::DrainFlag;
@@ -17,7 +18,7 @@ use crate::cache::ApplyOutcome;
 use crate::metrics::{
     CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, ContactLog, Contradiction,
     DownstreamMetrics, DriftMetrics, FaultLog, FrameRejectionLabel as RejectionLabel, GiveUpReason,
-    Label, Metrics, RelistLabel, ResourceLabels, UpstreamMetrics,
+    Label, LogLimit, Metrics, RelistLabel, ResourceLabels, UpstreamMetrics,
     UpstreamWatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
@@ -367,6 +368,8 @@ pub(super) struct StreamRecorder {
     key: CacheKey,
     pub(super) metrics: DownstreamMetrics,
     draining: DrainFlag,
+    /// Many watches fall out of the history together.
+    lag_log: Mutex<LogLimit>,
     /// The open watches, for the status page.
     pub(super) table: Arc<WatchTable>,
 }
@@ -382,6 +385,7 @@ impl StreamRecorder {
             key: key.clone(),
             metrics: metrics.downstream(key.into()),
             draining,
+            lag_log: Mutex::default(),
             table: Arc::new(WatchTable::new(key.clone(), cuts)),
         }
     }
@@ -414,7 +418,12 @@ impl WatchRecorder for StreamRecorder {
     }
 
     fn ended(&self, totals: WatchTotals) {
-        let WatchTotals { end, events, bytes } = totals;
+        let WatchTotals {
+            end,
+            client,
+            events,
+            bytes,
+        } = totals;
         let reason = match end {
             WatchEnd::Deadline => StreamLabel::Timeout,
             WatchEnd::Revoked => StreamLabel::Revoked,
@@ -430,11 +439,19 @@ impl WatchRecorder for StreamRecorder {
         self.metrics.watches.dec();
         self.metrics.stream_ends.inc(reason);
         let (resource, reason) = (&self.key, reason.as_str());
-        if end == WatchEnd::Lagged {
-            self.metrics.lagged.inc();
-            tracing::info!(%resource, reason, events, bytes, "watch ended");
-        } else {
-            tracing::debug!(%resource, reason, events, bytes, "watch ended");
+        let client = client.map(tracing::field::display);
+        let due = match end == WatchEnd::Lagged {
+            true => {
+                self.metrics.lagged.inc();
+                self.lag_log.lock().due(Instant::now())
+            }
+            false => None,
+        };
+        match due {
+            Some(count) => {
+                tracing::info!(%resource, reason, client, events, bytes, count, "watch ended");
+            }
+            None => tracing::debug!(%resource, reason, client, events, bytes, "watch ended"),
         }
     }
 }
@@ -539,6 +556,7 @@ mod tests {
         );
         recorder.ended(WatchTotals {
             end,
+            client: None,
             events: 1,
             bytes: 1,
         });
@@ -550,6 +568,26 @@ mod tests {
                 "{reason:?}"
             );
         }
+    }
+
+    #[test]
+    fn watches_that_lag_together_are_one_log_line_with_a_client() {
+        let (log, _guard) = CapturedLog::start();
+        let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
+        let draining = DrainFlag::default();
+        let metrics = Metrics::new().unwrap();
+        let recorder = StreamRecorder::new(&metrics, &key, draining, Arc::default());
+        for _ in 0..5 {
+            recorder.ended(WatchTotals {
+                end: WatchEnd::Lagged,
+                client: Some([10, 0, 0, 7].into()),
+                events: 1,
+                bytes: 1,
+            });
+        }
+        let lines = log.lines_with("watch ended");
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(lines[0].contains("client=10.0.0.7"), "{lines:#?}");
     }
 
     #[test]

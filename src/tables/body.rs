@@ -276,6 +276,7 @@ impl Drop for TableBody {
     fn drop(&mut self) {
         self.recorder.ended(WatchTotals {
             end: self.end.unwrap_or_else(WatchEnd::of_dropped),
+            client: None,
             events: self.events,
             bytes: self.bytes,
         });

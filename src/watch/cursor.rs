@@ -607,6 +607,7 @@ impl Drop for WatchCursor {
         }
         self.recorder.ended(WatchTotals {
             end,
+            client: self.place.as_ref().map(TableRegistration::client),
             events: self.events,
             bytes: self.bytes,
         });

@@ -1,5 +1,6 @@
 //! What is recorded about watches.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::cache::Arrival;
@@ -41,6 +42,8 @@ impl WatchEnd {
 pub struct WatchTotals {
     /// Why it ended.
     pub end: WatchEnd,
+    /// The address of the client, if it is known.
+    pub client: Option<IpAddr>,
     /// Number of events, without bookmarks.
     pub events: u64,
     /// Number of bytes of event frames.

@@ -214,6 +214,11 @@ impl TableRegistration {
         })
     }
 
+    /// The client's address.
+    pub(super) fn client(&self) -> IpAddr {
+        self.entry.client.address
+    }
+
     /// Notes where the watch is.
     pub(super) fn note(&self, cursor: Sequence, stage: ReadStage) {
         self.entry.progress.note(cursor, stage);
