@@ -300,6 +300,7 @@ impl Gateway {
             reloads.follow_tls(&mut tasks, tls);
         }
         reloads.follow_upstream(&mut tasks, &client);
+        reloads.follow_expiry(&mut tasks);
         endpoints::follow(&mut tasks, &client, &metrics);
         if let Some(log) = &audit_log {
             log.follow(&reloads, &mut tasks);

@@ -1,4 +1,6 @@
-//! Follows the files that the gateway reads; each kind of file has a task of its own.
+//! Follows the files that the gateway reads; each kind of file has a task of its own. Another one logs what expires.
+
+mod expiry;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,6 +71,14 @@ impl Reloads {
             let files = WatchedFiles::new(authorities, read);
             self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
         }
+    }
+
+    /// Logs certificates and credentials that have expired or are about to.
+    pub(super) fn follow_expiry(&self, tasks: &mut JoinSet<()>) {
+        let (metrics, ends) = (self.metrics.clone(), self.ends.clone());
+        tasks.spawn(async move {
+            restart_on_end(TaskKind::FileReload, &ends, || expiry::log(&metrics)).await;
+        });
     }
 
     /// Follows the authorities of client certificates and of front proxies.

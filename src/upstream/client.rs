@@ -17,6 +17,7 @@ mod endpoints;
 mod exec;
 #[cfg(feature = "gateway")]
 mod inspection;
+mod refusal_log;
 mod renewal;
 mod routing;
 mod secrets;
@@ -50,6 +51,7 @@ pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
 pub use endpoints::{EndpointRecorder, OWN_SILENCE};
 #[cfg(feature = "gateway")]
 pub use inspection::ConnectionParts;
+use refusal_log::RefusalLog;
 pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
 pub use source::{ConnectError, ConnectSource};
@@ -116,6 +118,7 @@ impl Client {
                 endpoints,
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
+                refusals: RefusalLog::default(),
             }),
         })
     }
@@ -303,6 +306,7 @@ struct ClientState {
     stack: ArcSwap<ClientStack>,
     /// When the last rebuild started. The mutex stays locked while a rebuild runs.
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
+    refusals: RefusalLog,
 }
 
 /// Everything that one reading of the configuration yields.

@@ -105,15 +105,16 @@ impl Client {
     /// with the refusal still goes to the caller.
     pub(super) async fn renew(&self) {
         match self.rebuild().await {
-            Ok(RebuildOutcome::Done) => {
-                tracing::info!(
-                    "the API server refused the gateway's credentials: they were read again"
+            Ok(RebuildOutcome::Done) if self.shared.refusals.is_due() => {
+                tracing::warn!(
+                    "the API server refused the gateway's credentials; they are read again while it does"
                 );
             }
-            Ok(RebuildOutcome::TooSoon) => {}
-            Err(error) => {
+            Ok(RebuildOutcome::Done | RebuildOutcome::TooSoon) => {}
+            Err(error) if self.shared.refusals.is_due() => {
                 tracing::warn!(%error, "the API server refused the gateway's credentials, and they cannot be read again");
             }
+            Err(_) => {}
         }
     }
 }

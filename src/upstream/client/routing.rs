@@ -22,8 +22,15 @@ impl Client {
         let response = self
             .send_to_any(&stack, (purpose, identity), request)
             .await?;
-        if identity == ForwardIdentity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
-            self.renew().await;
+        match (identity, response.status()) {
+            (ForwardIdentity::Gateway, StatusCode::UNAUTHORIZED) => self.renew().await,
+            // Something in front of the API server has its own errors.
+            (ForwardIdentity::Gateway, status)
+                if status.is_success() || status == StatusCode::FORBIDDEN =>
+            {
+                self.shared.refusals.end();
+            }
+            (ForwardIdentity::Gateway | ForwardIdentity::Caller, _) => {}
         }
         Ok(response)
     }

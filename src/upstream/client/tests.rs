@@ -380,3 +380,25 @@ async fn a_certificate_from_a_plugin_is_renewed_before_it_expires() {
     // Without an expirationTimestamp the certificate's own end counts.
     assert!(client.expires_at().is_some() && client.renewal_in().is_some());
 }
+
+#[cfg(feature = "gateway")]
+#[tokio::test]
+async fn credentials_that_are_refused_are_logged_once_and_so_is_their_acceptance() {
+    let (log, _guard) = crate::metrics::captured_log::CapturedLog::start();
+    let file = Scratch::new("refused", KUBECONFIG);
+    let source = ConnectSource::Kubeconfig {
+        path: file.0.clone(),
+        context: Some("good".to_owned()),
+    };
+    let client = Client::connect(source).await.unwrap();
+    tokio::time::pause();
+    for _ in 0..5 {
+        client.renew().await;
+        tokio::time::advance(REBUILD_INTERVAL_MIN).await;
+    }
+    assert_eq!(log.lines_with("refused the gateway").len(), 1);
+    for _ in 0..2 {
+        client.shared.refusals.end();
+    }
+    assert_eq!(log.lines_with("accepts the gateway").len(), 1);
+}
