@@ -143,7 +143,7 @@ impl Decisions {
                 forbidden_askers,
                 flights: Mutex::default(),
                 metrics,
-                outage: ReviewOutage::default(),
+                outage: ReviewOutage::of("SubjectAccessReview"),
             }),
             tasks: Mutex::default(),
             permits: ReviewPermits::new(IN_FLIGHT_MAX, WAITING_MAX),
@@ -413,11 +413,10 @@ impl DecisionsState {
             Err(error) if may_not_ask(&question.identity, error) => ReviewOutcome::Unasked,
             Err(_) => ReviewOutcome::Failed,
         });
-        let has_result = match &verdict {
-            Ok(_) => true,
-            Err(error) => may_not_ask(&question.identity, error),
-        };
-        self.outage.note(has_result);
+        match &verdict {
+            Err(error) if !may_not_ask(&question.identity, error) => self.outage.failed(error),
+            Ok(_) | Err(_) => self.outage.succeeded(),
+        }
         Ok(CachedDecision {
             verdict: Arc::new(verdict?),
             asked_at,

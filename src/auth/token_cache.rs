@@ -92,7 +92,7 @@ impl TokenCache {
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
                 permits: ReviewPermits::new(REVIEWS_MAX, WAITING_MAX),
-                outage: ReviewOutage::default(),
+                outage: ReviewOutage::of("TokenReview"),
             }),
             tasks: Mutex::default(),
         })
@@ -221,11 +221,13 @@ impl TokenCacheState {
         };
         let asked_at = Instant::now();
         let verdict = self.authenticator.authenticate(token, purpose).await;
-        let has_result = matches!(verdict, Ok(_) | Err(ReviewError::SelfReviewForbidden));
-        self.outage.note(has_result);
-        if has_result {
-            self.store(key.digest, token, verdict.clone(), asked_at)
-                .await;
+        match &verdict {
+            Ok(_) | Err(ReviewError::SelfReviewForbidden) => {
+                self.outage.succeeded();
+                self.store(key.digest, token, verdict.clone(), asked_at)
+                    .await;
+            }
+            Err(error) => self.outage.failed(error),
         }
         verdict
     }

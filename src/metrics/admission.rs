@@ -1,14 +1,26 @@
 //! Metrics of admission control: lists that run or wait, and requests that were refused.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use prometheus::{IntGauge, Opts, Registry};
+use tracing::warn;
 
 use super::families::{ByLabel, MetricsError, Register};
 use super::labels::{Label, LimitLabel, PermitKind};
+use super::log_limit::FaultLog;
 use crate::fairness::Shortage;
 
-/// Counts requests and connections that found no free permit, by kind of permit and by the bound that was reached.
+/// Counts requests and connections that found no free permit, by kind of permit and by the bound that was reached, and logs that rarely.
 #[derive(Clone, Debug)]
-pub struct Shortages(Vec<(PermitKind, ByLabel<Shortage>)>);
+pub struct Shortages(Vec<KindShortages>);
+
+#[derive(Clone, Debug)]
+struct KindShortages {
+    kind: PermitKind,
+    counter: ByLabel<Shortage>,
+    log: Arc<Mutex<FaultLog<()>>>,
+}
 
 impl Shortages {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
@@ -17,25 +29,39 @@ impl Shortages {
             "Requests and connections that found no free permit, for lists also after waiting, by the bound that was reached.",
             &["place", "bound"],
         )?;
-        let of_kind = |kind: &PermitKind| (*kind, ByLabel::resolve(&family, &[kind.as_str()]));
+        let of_kind = |kind: &PermitKind| KindShortages {
+            kind: *kind,
+            counter: ByLabel::resolve(&family, &[kind.as_str()]),
+            log: Arc::default(),
+        };
         Ok(Self(PermitKind::ALL.iter().map(of_kind).collect()))
     }
 
     /// Counts one request or connection.
     pub fn inc(&self, kind: PermitKind, shortage: Shortage) {
-        let mut counters = self.0.iter().filter(|(known, _)| *known == kind);
-        if let Some((_, counter)) = counters.next() {
-            counter.inc(shortage);
+        let Some(found) = self.of(kind) else {
+            return;
+        };
+        found.counter.inc(shortage);
+        // Whether it is over shows only in the counter: a limit is reached and left many times a second.
+        if found.log.lock().is_due(()) {
+            let (place, bound) = (kind.as_str(), shortage.as_str());
+            warn!(
+                place,
+                bound, "a limit is reached: clients get 429; this is counted, and logged rarely"
+            );
         }
     }
 
     /// Number of requests and connections that were counted.
     #[must_use]
     pub fn count(&self, kind: PermitKind, shortage: Shortage) -> u64 {
-        let mut counters = self.0.iter().filter(|(known, _)| *known == kind);
-        counters
-            .next()
-            .map_or(0, |(_, counter)| counter.count(shortage))
+        self.of(kind)
+            .map_or(0, |found| found.counter.count(shortage))
+    }
+
+    fn of(&self, kind: PermitKind) -> Option<&KindShortages> {
+        self.0.iter().find(|found| found.kind == kind)
     }
 }
 
@@ -82,5 +108,22 @@ impl AdmissionMetrics {
                 "Lists that lost their permit to others because their clients read too slowly.",
             )?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::captured_log::CapturedLog;
+
+    #[test]
+    fn a_limit_that_is_reached_often_is_logged_rarely() {
+        let (log, _guard) = CapturedLog::start();
+        let shortages = Shortages::register(&Registry::new()).unwrap();
+        for bound in Shortage::ALL.iter().cycle().take(30) {
+            shortages.inc(PermitKind::Lists, *bound);
+        }
+        assert_eq!(shortages.count(PermitKind::Lists, Shortage::Total), 10);
+        assert_eq!(log.lines_with("a limit is reached").len(), 1);
     }
 }
