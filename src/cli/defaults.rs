@@ -41,7 +41,8 @@ pub const REQUESTHEADER_GROUP_HEADERS: &str = "X-Remote-Group";
 /// The prefix that kube-apiserver's aggregation layer and common front proxies use.
 pub const REQUESTHEADER_EXTRA_HEADERS_PREFIX: &str = "X-Remote-Extra-";
 
-/// All resources except those of [`PASSTHROUGH_RESOURCES`].
+/// All resources that kube-apiserver stores itself, except `events` and those of [`PASSTHROUGH_RESOURCES`]: a wildcard names no group of
+/// an aggregated API server.
 pub const CACHE_RESOURCES: &str = "*";
 /// Resources that hold secrets or tokens in clear text must not be held in memory. Metrics are computed for each request and cannot
 /// be watched.

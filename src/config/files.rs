@@ -5,7 +5,8 @@ use rustix::process::{Resource, getrlimit};
 
 /// Used if there is no limit of open files: more than the ports and the memory of one machine allow.
 const UNLIMITED: usize = 1 << 20;
-/// Reserved for the gateway itself: ports, connections to the admin port (32), the runtime, logs, files that are read.
+/// Reserved for the gateway itself: ports, connections to the admin port (at most 64, of which few are open), the runtime, logs, files
+/// that are read. [`OWN_SHARE`] adds to it.
 const OWN_MIN: usize = 64;
 /// One file in this many is reserved in addition: connections of clients that are refused, idle connections to upstream.
 const OWN_SHARE: usize = 32;
