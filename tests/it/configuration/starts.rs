@@ -70,6 +70,7 @@ fn write_files(folder: &Path) {
     fs::set_permissions(folder.join("plugin"), fs::Permissions::from_mode(0o600)).unwrap();
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of settings")]
 fn rows(taken: u16) -> Vec<Row> {
     let row = |starts, flags: &str, piped| Row {
         starts,
