@@ -86,7 +86,7 @@ OVERVIEW = [
         "Oldest cache",
         f"max({series('kube_fanout_cache_age_seconds')})",
         "s",
-        "Time since upstream last proved that a cache is complete. Up to a minute on quiet resources, 83 s without bookmarks.",
+        "Time since upstream last proved that a cache is complete. Up to a minute on quiet resources, 68 s without bookmarks.",
         alarm=90,
     ),
     number(

@@ -46,7 +46,7 @@ pub(super) use scan::run_blocking;
 const SPAN_TARGET: &str = "kube_fanout::span";
 
 /// A silent watch is compared later by a random part of the time, up to one of this many parts.
-const SILENCE_SPREAD: u32 = 10;
+const SILENCE_SPREAD: u32 = 16;
 
 /// Lists and watches one collection.
 #[derive(Debug)]

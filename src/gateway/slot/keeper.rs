@@ -276,7 +276,7 @@ impl CacheKeeper {
     fn read_spec(&self, gvr: &Gvr) -> ReadSpec {
         let limits = &self.parts.limits;
         // A silent watch is compared before the cache counts as stale.
-        let silence_max = limits.live.get().staleness_bound * 5 / 6;
+        let silence_max = limits.live.get().staleness_bound * 6 / 7;
         let spec = ReadSpec::all(gvr, limits.frame_len_max).in_encoding(self.parts.encoding);
         ReadSpec {
             silence_max: spec.silence_max.min(silence_max),

@@ -21,12 +21,12 @@ pub struct ReadSpec {
     pub accepts_catch_up: bool,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
-    /// How long an open watch may bring nothing until the state is compared with upstream's: this, and up to a tenth more.
+    /// How long an open watch may bring nothing until the state is compared with upstream's: this, and up to a sixteenth more.
     pub silence_max: Duration,
 }
 
 /// The default of [`ReadSpec::silence_max`]. An API server that sends bookmarks sends one each minute, so nothing is compared while it does.
-pub const SILENCE_MAX: Duration = Duration::from_secs(75);
+pub const SILENCE_MAX: Duration = Duration::from_secs(64);
 
 impl ReadSpec {
     /// All objects of a resource, whole, with its selectable fields.

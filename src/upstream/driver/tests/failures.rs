@@ -63,7 +63,7 @@ const HEAD_WAIT: Duration = Duration::from_secs(75);
 pub(crate) const SEED_COUNT: u64 = 8;
 
 /// The default of `--staleness-bound`, in seconds.
-const STALE_AFTER: u64 = 90;
+const STALE_AFTER: u64 = 75;
 
 /// What is to be expected of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
