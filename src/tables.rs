@@ -15,7 +15,6 @@ mod stream;
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,17 +31,13 @@ use crate::upstream::client::Client;
 pub(crate) use body::TableBody;
 use request::Key;
 pub(crate) use request::{TableWatchRequest, candidate};
+pub(crate) use stream::OriginCheck;
 use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper};
 
 /// Each stream stores up to a megabyte. Watches beyond this number of streams, or beyond their client's share, are forwarded.
 const STREAMS_MAX: usize = 128;
 /// How long a stream outlives its last client: scripts call kubectl repeatedly.
 const IDLE: Duration = Duration::from_secs(10);
-
-/// Tells, once upstream has begun to answer a request for a resource, whether the answer is kube-apiserver's own; if not, or if that cannot
-/// be told, why.
-pub(crate) type OriginCheck =
-    Arc<dyn Fn(&Gvr) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 /// All shared streams.
 pub(crate) struct Tables {
@@ -141,12 +136,18 @@ impl Tables {
 
     /// As [`Self::join`], for a client of another stream. `None` if streams were expired since it joined that one: another server may serve
     /// the resource, and nothing has asked the rule of what may be shared again.
-    fn rejoin(&self, body: &TableBody) -> Option<StreamMember> {
+    fn rejoin(
+        &self,
+        key: &Key,
+        after: ResourceVersion,
+        peer: Peer,
+        expiries: u64,
+    ) -> Option<StreamMember> {
         let streams = self.stream_map.lock();
-        if streams.expiries != body.expiries {
+        if streams.expiries != expiries {
             return None;
         }
-        self.join_in(streams, &body.stream().key, body.after, body.peer)
+        self.join_in(streams, key, after, peer)
     }
 
     fn join_in(

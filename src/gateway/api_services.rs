@@ -266,12 +266,12 @@ impl Sink for ApiServiceSink {
 #[derive(Debug, Default)]
 struct FeedRecorder {
     failure: Mutex<String>,
-    proof: Mutex<Proof>,
+    proof: Mutex<KnowledgeProof>,
 }
 
 /// What speaks for the state that is known.
 #[derive(Debug, Default)]
-struct Proof {
+struct KnowledgeProof {
     /// When upstream last showed that the state is its own.
     proven_at: Option<Instant>,
     /// Since when upstream has answered discovery; `None` while it does not.

@@ -14,7 +14,9 @@ use tokio::time::{Instant, Sleep};
 use super::Tables;
 use super::event::{RefusalEffect, refused};
 use super::request::TableWatchRequest;
-use super::stream::{StreamMember, TableStream, TableStreamEnd};
+#[cfg(test)]
+use super::stream::TableStream;
+use super::stream::{StreamMember, TableStreamEnd};
 use crate::admission::WatchPermit;
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
@@ -31,10 +33,10 @@ pub(crate) struct TableBody {
     tables: Arc<Tables>,
     position: StreamPosition,
     /// How often streams had been expired when the client joined.
-    pub(super) expiries: u64,
+    expiries: u64,
     /// The client knows all versions up to this one.
-    pub(super) after: ResourceVersion,
-    pub(super) peer: Peer,
+    after: ResourceVersion,
+    peer: Peer,
     /// Whether the next line is the first one, which carries the column definitions.
     is_first: bool,
     /// Whether the client may still move to another stream after upstream has refused this one; it may once.
@@ -112,6 +114,7 @@ impl TableBody {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn stream(&self) -> &Arc<TableStream> {
         self.position.member.stream()
     }
@@ -178,7 +181,12 @@ impl TableBody {
 
     /// Moves the client to a stream that starts at its version; false if there is none.
     fn try_move(&mut self) -> bool {
-        let member = self.may_move.then(|| self.tables.rejoin(self)).flatten();
+        let key = &self.position.member.stream().key;
+        let (after, peer, expiries) = (self.after, self.peer, self.expiries);
+        let member = self
+            .may_move
+            .then(|| self.tables.rejoin(key, after, peer, expiries))
+            .flatten();
         self.may_move = false;
         let has_moved = member.is_some();
         if let Some(member) = member {

@@ -1,5 +1,6 @@
 //! One upstream watch of Tables and its recent events, shared by all clients with the same parameters.
 
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,14 +12,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::OriginCheck;
 use super::event::{StoredTableEvent, covers};
 use super::request::Key;
 use crate::cache::{Retention, Ring, RingWriter};
 use crate::decode::{Frames, TableLine, WatchLine, scan_table, scan_watch};
 use crate::fairness::Permit;
 use crate::metrics::TableMetrics;
-use crate::resource::{Encoding, FieldTable, ResourceVersion};
+use crate::resource::{Encoding, FieldTable, Gvr, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
 use crate::view::WaiterList;
@@ -34,6 +34,11 @@ const RETENTION: Retention = Retention {
 /// Bookmarks come about every minute unless nothing happens in the cluster. After this time without any data the watch is requested again,
 /// which costs little.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// Tells, once upstream has begun to answer a request for a resource, whether the answer is kube-apiserver's own; if not, or if that cannot
+/// be told, why.
+pub(crate) type OriginCheck =
+    Arc<dyn Fn(&Gvr) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 /// The phase of a stream.
 #[derive(Clone, Debug)]

@@ -42,9 +42,10 @@ impl Stage {
     async fn serve_lists(requests: &mut Receiver<Asked>, list: &str) {
         let mut silent = Vec::new();
         while let Some(request) = requests.recv().await {
-            match request.purpose {
-                RequestPurpose::Watch => silent.push(request.open()),
-                _ => request.whole(200, list).await,
+            if request.purpose == RequestPurpose::Watch {
+                silent.push(request.open());
+            } else {
+                request.whole(200, list).await;
             }
         }
     }
@@ -155,10 +156,10 @@ async fn a_watch_that_opens_again_after_a_loss_proves_nothing_yet() {
     assert!(!is_known(&stage));
     let feed = loop {
         let request = stage.requests.recv().await.unwrap();
-        match request.purpose {
-            RequestPurpose::Watch => break request.open(),
-            _ => request.refuse(503).await,
+        if request.purpose == RequestPurpose::Watch {
+            break request.open();
         }
+        request.refuse(503).await;
     };
     settled().await;
     assert!(!is_known(&stage), "what the last watch lacked has not come");
@@ -177,9 +178,10 @@ async fn a_comparison_proves_what_is_known_while_the_watch_is_missing() {
         stage.feed.upstream_answers();
         assert!(is_known(&stage));
         let request = request.unwrap();
-        match request.purpose {
-            RequestPurpose::Watch => request.refuse(503).await,
-            _ => request.whole(200, &same).await,
+        if request.purpose == RequestPurpose::Watch {
+            request.refuse(503).await;
+        } else {
+            request.whole(200, &same).await;
         }
     }
 }
