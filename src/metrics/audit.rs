@@ -23,7 +23,7 @@ impl AuditMetrics {
         )?;
         let write_errors = IntCounter::new(
             "audit_write_errors_total",
-            "Failed attempts to write audit events, or to delete rotated audit log files.",
+            "Failed attempts to write audit events.",
         )?;
         registry.register(Box::new(write_errors.clone()))?;
         Ok(Self {
