@@ -115,6 +115,19 @@ pub fn may_cache(
     }
 }
 
+/// Whether a cache that there is already may be kept: as [`may_cache`], and while the APIServices cannot be read what kube-apiserver stored
+/// when they were read last. Each response that fills the cache is proven by itself.
+#[must_use]
+pub fn may_keep(gvr: &Gvr, lists: &CacheLists, known: &ApiServiceKnowledge) -> bool {
+    match may_cache(gvr, lists, known) {
+        Ok(()) => true,
+        Err(ForwardReason::Unknown) => known
+            .last()
+            .is_some_and(|services| services.origin(gvr) == GroupOrigin::Local),
+        Err(_) => false,
+    }
+}
+
 impl ApiServices {
     /// Adds an APIService, or replaces the one of the same group and version.
     pub fn put(&mut self, service: ApiService) {
@@ -148,6 +161,19 @@ impl ApiServices {
             GroupOrigin::Service(service) => Some(service),
             GroupOrigin::Local | GroupOrigin::Unlisted => None,
         }
+    }
+
+    /// The held APIService of the same group and version as this one, if it names a service.
+    #[must_use]
+    pub fn service_like(&self, one: &ApiService) -> Option<&ApiService> {
+        let at = self.position(&one.group, &one.version).ok()?;
+        Some(&self.0[at]).filter(|held| matches!(held.origin, GroupOrigin::Service(_)))
+    }
+
+    /// Whether a service serves the group and version of this APIService.
+    #[must_use]
+    pub fn has_service(&self, one: &ApiService) -> bool {
+        self.service_like(one).is_some()
     }
 
     /// The services' APIServices whose groups and versions no service serves `later`.

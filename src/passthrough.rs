@@ -375,18 +375,20 @@ impl Passthrough {
         let identity = self.identify(request.headers_mut(), forwarding)?;
         let upload = Arc::new(Upload::new(self.metrics.bytes_sent.clone()));
         let stalled = Upload::stalled(Arc::downgrade(&upload), self.answer_wait_max);
+        let upgrade = route.upgrade.clone();
+        let upgrade = upgrade.map(|upgrade| (upgrade, hyper::upgrade::on(&mut request)));
+        let (request, send_guard) = outgoing(request, upload);
+        let active = active.with_send_guard(send_guard);
         let exchange = async {
-            match &route.upgrade {
+            match upgrade {
                 Some(upgrade) => {
-                    let upgrade = upgrade.clone();
-                    let exchange =
-                        self.exchange_upgrade(identity, request, upload, upgrade, active);
+                    let exchange = self.exchange_upgrade(identity, request, upgrade, active);
                     // A tunnel carries nothing before upstream has answered.
                     let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
                     answered.unwrap_or(Err(ForwardRefusal::Timeout))
                 }
                 None => {
-                    let answer = self.exchange_plain(route.sender, lane, request, upload, active);
+                    let answer = self.exchange_plain(route.sender, lane, request, active);
                     answer.await.map(Exchange::Answer)
                 }
             }
@@ -454,8 +456,7 @@ impl Passthrough {
         &self,
         sender: ForwardSender,
         lane: ForwardLane,
-        request: Request<Incoming>,
-        upload: Arc<Upload>,
+        request: Request<RequestBody>,
         active: ActiveRequest,
     ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
         let method = request.method().clone();
@@ -464,8 +465,6 @@ impl Passthrough {
             ForwardSender::Gateway => ForwardIdentity::Gateway,
             ForwardSender::Caller(_) => ForwardIdentity::Caller,
         };
-        let (request, send_guard) = outgoing(request, upload);
-        let active = active.with_send_guard(send_guard);
         let response = match lane {
             ForwardLane::Watches => self.client.forward_watch(identity, request).await,
             ForwardLane::Unproven => self.client.forward_apart(request).await,
@@ -493,20 +492,16 @@ impl Passthrough {
     async fn exchange_upgrade(
         &self,
         identity: ForwardIdentity,
-        mut request: Request<Incoming>,
-        upload: Arc<Upload>,
-        upgrade: Upgrade,
+        mut request: Request<RequestBody>,
+        (upgrade, downstream): (Upgrade, OnUpgrade),
         active: ActiveRequest,
     ) -> Result<Exchange, ForwardRefusal> {
         if !self.tunnels.are_open() {
             return Err(ForwardLane::Tunnels.refusal());
         }
-        let downstream = hyper::upgrade::on(&mut request);
         // A GET may have started a process in a container.
         let repeatable = false;
         let method = request.method().clone();
-        let (mut request, send_guard) = outgoing(request, upload);
-        let active = active.with_send_guard(send_guard);
         upgrade.write_to(request.headers_mut());
         let response = self
             .client

@@ -42,9 +42,8 @@ impl ReviewOutage {
     /// Notes that a review has had a result.
     pub(super) fn succeeded(&self) {
         let outage = self.times.lock().take();
-        if outage.is_some_and(|outage| outage.last - outage.first >= LOGGED_MIN)
-            && self.log.lock().end()
-        {
+        let was_logged = outage.is_some() && self.log.lock().end();
+        if was_logged && outage.is_some_and(|outage| outage.last - outage.first >= LOGGED_MIN) {
             info!(review = self.subject, "reviews have results again");
         }
     }

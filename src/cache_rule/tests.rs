@@ -141,6 +141,12 @@ fn what_a_service_served_last_is_forwarded_while_api_services_cannot_be_read() {
             ("example.com", "v3", "widgets", "Unknown"),
         ],
     );
+    // A cache that there is already stays if kube-apiserver stored its objects.
+    for (version, is_kept) in [("v1", true), ("v2", false), ("v3", false)] {
+        let gvr = Gvr::new("example.com", version, "widgets");
+        assert_eq!(may_keep(&gvr, &lists("*"), &unreadable), is_kept, "{gvr}");
+        assert!(!may_keep(&gvr, &lists("pods"), &unreadable), "{gvr}");
+    }
 }
 
 #[test]

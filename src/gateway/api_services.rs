@@ -27,9 +27,9 @@ use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 const PAGE_LEN: u32 = 500;
 /// How long nothing may show that what is known is upstream's, while upstream answers otherwise: then a group may have moved unnoticed.
 const LOST_MAX: Duration = Duration::from_secs(120);
-/// How long a group and version that has left its service still counts as served by it: kube-aggregator's handlers follow the APIServices
-/// a moment later, in each API server.
-const HANDLER_SWITCH_MAX: Duration = Duration::from_secs(10);
+/// How long a group and version that has left its service still counts as served by it: in each API server kube-aggregator's handlers follow
+/// the APIServices by a watch, which may lag.
+const HANDLER_SWITCH_MAX: Duration = Duration::from_secs(120);
 /// An APIService holds a certificate authority at most.
 const FRAME_LEN_MAX: usize = 4 << 20;
 
@@ -142,6 +142,12 @@ struct ApiServiceState {
 }
 
 impl ApiServiceState {
+    /// The object's APIService as it is held, if it names a service.
+    fn service_of(&self, object: &Object) -> Option<ApiService> {
+        let new = ApiService::read(object.key().name(), object.bytes());
+        self.services.service_like(&new).cloned()
+    }
+
     fn apply(&mut self, kind: EventKind, object: &Object) {
         let service = ApiService::read(object.key().name(), object.bytes());
         let key = ObjectKey::from(object.key());
@@ -178,17 +184,20 @@ impl ApiServiceSink {
         let last = Arc::clone(&self.known.borrow());
         let departed = last.last().map(|last| last.departed(&services));
         let departed: Vec<ApiService> = departed.into_iter().flatten().cloned().collect();
-        self.departing.retain(|(one, _)| departed.contains(one));
         let now = Instant::now();
+        // Those whose time is over stay until they were published without their service: they would depart again otherwise.
+        self.departing.retain(|(one, since)| {
+            let is_held = now.duration_since(*since) < HANDLER_SWITCH_MAX;
+            !services.has_service(one) && (is_held || departed.contains(one))
+        });
         for service in departed {
-            let before = self.departing.iter().find(|(one, _)| *one == service);
-            let Some((_, since)) = before else {
-                self.departing.push((service.clone(), now));
-                services.put(service);
-                continue;
-            };
+            if !self.departing.iter().any(|(one, _)| *one == service) {
+                self.departing.push((service, now));
+            }
+        }
+        for (service, since) in &self.departing {
             if now.duration_since(*since) < HANDLER_SWITCH_MAX {
-                services.put(service);
+                services.put(service.clone());
             }
         }
         services
@@ -212,7 +221,13 @@ impl Sink for ApiServiceSink {
     }
 
     fn live(&mut self, kind: EventKind, object: Object) {
+        let before = self.state.service_of(&object);
         self.state.apply(kind, &object);
+        // A service may come and go between two publications.
+        if let Some(before) = before.filter(|before| !self.state.services.has_service(before)) {
+            self.departing.retain(|(one, _)| *one != before);
+            self.departing.push((before, Instant::now()));
+        }
     }
 
     /// What the state lacks is read by a list, which is short.

@@ -4,13 +4,18 @@
 //! names it, so an APIService that is read after a response has begun, and names no service, proves that the response is kube-apiserver's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Response, StatusCode};
+use tokio::time::timeout;
 
 use crate::cache_rule::{ApiServices, GroupOrigin, api_service_name, api_services};
 use crate::resource::{Encoding, Gvr};
 use crate::upstream::driver::{Collection, Fetch, FetchError, RequestPurpose, short_list};
 use crate::upstream::reflector::Failure;
+
+/// The time for a check. Meanwhile the response that it is about waits.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Why a response is not used.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +54,8 @@ impl<F: Fetch> LocalFetch<F> {
             field_selector: format!("metadata.name={}", api_service_name(gvr)),
             ..Collection::all(&api_services())
         };
-        let list = short_list(&*self.fetch, &collection).await;
+        let list = timeout(CHECK_TIME_MAX, short_list(&*self.fetch, &collection)).await;
+        let list = list.unwrap_or(Err(Failure::Transport));
         let list = list.map_err(OriginError::Unread)?;
         let services: ApiServices =
             serde_json::from_slice(&list).map_err(|_| OriginError::Unread(Failure::Protocol))?;
@@ -74,8 +80,13 @@ impl<F: Fetch> Fetch for LocalFetch<F> {
         // Versions are compared with the cache's, and no client gets them.
         let is_kept = purpose != RequestPurpose::ReadVersions;
         if is_kept && response.status() == StatusCode::OK {
-            let checked = self.check().await;
-            checked.map_err(|error| FetchError(error.into()))?;
+            self.check().await.map_err(|error| {
+                FetchError(match error {
+                    // Whoever is refused the APIService goes by the status, as if the resource had been refused.
+                    OriginError::Unread(failure) => failure.into(),
+                    OriginError::Service(_) | OriginError::Unlisted => error.into(),
+                })
+            })?;
         }
         Ok(response)
     }

@@ -38,7 +38,9 @@ use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
-use crate::cache_rule::{ApiServiceKnowledge, ForwardReason, may_cache, must_prove_origin};
+use crate::cache_rule::{
+    ApiServiceKnowledge, ForwardReason, may_cache, may_keep, must_prove_origin,
+};
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::metrics::{FaultLog, GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
@@ -231,7 +233,7 @@ impl Registry {
     /// The slot of a cache, which is started if upstream has the resource; `None` if the resource is not served from memory.
     fn slot(&self, key: &CacheKey) -> Option<Arc<Slot>> {
         let gvr = &key.gvr;
-        if !self.is_for_memory(gvr) {
+        if !self.may_keep(gvr) {
             return None;
         }
         let mut state = self.state();
@@ -377,6 +379,11 @@ impl Registry {
     fn is_for_memory(&self, gvr: &Gvr) -> bool {
         self.may_cache(gvr).is_ok()
     }
+
+    /// Whether a cache or a shared stream that there is already may be served.
+    fn may_keep(&self, gvr: &Gvr) -> bool {
+        may_keep(gvr, &self.settings.cached, &self.known.load())
+    }
 }
 
 /// Tells whether kube-apiserver itself has answered the requests for a resource so far.
@@ -406,7 +413,7 @@ impl Resources for Registry {
     }
 
     fn may_serve(&self, gvr: &Gvr) -> bool {
-        if !self.is_for_memory(gvr) {
+        if !self.may_keep(gvr) {
             return false;
         }
         let discovery = self.discovery.load();

@@ -134,6 +134,21 @@ impl Client {
         self.send_own(LanePurpose::Call, request).await
     }
 
+    /// Sends a request of the gateway's own whose response is short, over connections that carry nothing else: it comes although other
+    /// responses are not read yet.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send_short<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Into<RequestBody>,
+    {
+        self.send_own(LanePurpose::Check, request).await
+    }
+
     /// Sends a watch of the gateway's own, over connections that carry only a few watches: flow control and GOAWAY frames
     /// caused by other traffic do not affect them.
     ///

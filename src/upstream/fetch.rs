@@ -31,7 +31,7 @@ impl Fetch for Client {
         encoding: Encoding,
     ) -> Result<Response<ResponseBody>, FetchError> {
         let accept = match purpose {
-            RequestPurpose::Read | RequestPurpose::Watch => {
+            RequestPurpose::Read | RequestPurpose::ReadShort | RequestPurpose::Watch => {
                 HeaderValue::from_static(encoding.media_type())
             }
             RequestPurpose::ReadMetadata => METADATA_LIST,
@@ -46,6 +46,7 @@ impl Fetch for Client {
             RequestPurpose::Read | RequestPurpose::ReadMetadata | RequestPurpose::ReadVersions => {
                 self.send(request).await
             }
+            RequestPurpose::ReadShort => self.send_short(request).await,
             RequestPurpose::Watch | RequestPurpose::WatchMetadata => self.send_watch(request).await,
         };
         sent.map_err(|error| FetchError(error.into()))

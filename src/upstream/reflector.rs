@@ -157,8 +157,6 @@ struct InitialRead {
     held: Option<ResourceVersion>,
     /// The newest version that readers had been given when the first of the data was requested.
     given_before: ResourceVersion,
-    /// Whether the data was once older than a version that readers were given meanwhile.
-    is_overtaken: bool,
     /// Whether a watch from `held` may still succeed, so that nothing has to wait for a list that cannot be had.
     may_resume: bool,
     cut_stream_count: u32,

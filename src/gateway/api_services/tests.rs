@@ -235,3 +235,18 @@ async fn a_group_that_leaves_a_service_counts_as_its_own_until_all_handlers_have
     let left = known.wait_for(|known| service(known).is_none());
     assert!(timeout(TIMEOUT, left).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_comes_and_goes_in_one_batch_is_not_overlooked() {
+    let initial = [line("ADDED", 3, LOCAL), marker(5)];
+    let (stage, feed) = Stage::streamed(&initial).await;
+    push(
+        &feed,
+        &[line("MODIFIED", 7, MOVED), line("MODIFIED", 8, LOCAL)],
+    )
+    .await;
+    assert!(service(&stage.known()).is_some());
+    let mut known = stage.feed.subscribe();
+    let left = known.wait_for(|known| service(known).is_none());
+    assert!(timeout(TIMEOUT, left).await.is_ok());
+}

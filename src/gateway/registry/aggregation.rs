@@ -64,7 +64,7 @@ impl Registry {
             (Some(before), Some(next)) => before.service(gvr) != next.service(gvr),
             (_, _) => false,
         };
-        self.end_caches_that(|gvr| has_moved(gvr) || !self.is_for_memory(gvr));
+        self.end_caches_that(|gvr| has_moved(gvr) || !self.may_keep(gvr));
     }
 
     /// Gives the caches of these resources up: their clients list again.

@@ -53,7 +53,7 @@ impl Registry {
         peer: Peer,
     ) -> Result<Response<ForwardedBody>, Status> {
         let slot = self.state().slots.get(key).cloned();
-        let slot = slot.filter(|_| self.is_for_memory(&key.gvr));
+        let slot = slot.filter(|_| self.may_keep(&key.gvr));
         let slot = slot.filter(|slot| slot.staleness().is_none());
         let Some(served) = slot.and_then(|slot| slot.served()) else {
             return Err(self.offers.missing());

@@ -201,7 +201,7 @@ impl CacheKeeper {
 
     /// Fills one cache and keeps it up to date until that fails.
     async fn attempt(&self) -> FillOutcome {
-        match self.fill().await {
+        match Box::pin(self.fill()).await {
             Ok(end) => outcome_of(end),
             Err(outcome) => outcome,
         }

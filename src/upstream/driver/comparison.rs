@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::Driver;
 use super::fetch::Fetch;
 use super::object_versions::{
-    CENSUS_MAX, ObjectVersionsError, ObjectVersionsPage, PAGE_LEN, census, read_page,
+    CENSUS_MAX, ObjectVersionsError, ObjectVersionsPage, census, read_page,
 };
 use super::probe::{NewestVersion, newest_version};
 use super::request::Collection;
@@ -18,22 +18,13 @@ use crate::resource::{ObjectKey, ResourceVersion};
 use crate::upstream::reflector::{Comparison, Failure, Input};
 use crate::upstream::sink::Sink;
 
-/// The time for a comparison. Most of them read one object and a page; [`CENSUS_MAX`] names and versions take a second or two.
+/// The time for a comparison. Most of them read one object; [`CENSUS_MAX`] names and versions take a second or two.
 const COMPARISON_TIME_MAX: Duration = Duration::from_secs(10);
 /// Objects that are looked up before other tasks run: about a millisecond.
 const COMPARED_PER_SLICE: usize = 1_000;
 
 /// A comparison that is under way.
 pub(super) type UpstreamStateFuture = Pin<Box<dyn Future<Output = UpstreamState> + Send>>;
-
-/// How much is read. Upstream's version and its number of objects are read first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ComparisonScope {
-    /// A page. For an open watch: what one lacks, the next one brings.
-    Page,
-    /// Up to [`CENSUS_MAX`] objects. If no watch brings anything, only lists can show what upstream has.
-    All,
-}
 
 /// What upstream has.
 #[derive(Debug)]
@@ -56,10 +47,8 @@ pub(super) enum UpstreamState {
 /// What is asked, and what is held meanwhile.
 struct ComparisonRequest {
     collection: Collection,
-    scope: ComparisonScope,
     held: Option<ResourceVersion>,
-    held_count: Option<usize>,
-    /// Where the page begins unless it holds all objects; `None` for the first one.
+    /// Where the page begins if there are too many objects to read all; `None` for the first one.
     page_start: Option<String>,
 }
 
@@ -78,11 +67,7 @@ impl ComparisonRequest {
         if self.held.is_some_and(|held| version < held) {
             return Ok(UpstreamState::Older);
         }
-        // The API does not promise that the number is exact.
-        let counts = count.zip(self.held_count);
-        let is_count_other = counts.is_some_and(|(count, held_count)| count != held_count);
-        let is_all_read = self.scope == ComparisonScope::All || is_count_other;
-        if is_all_read && count.is_none_or(|count| count <= CENSUS_MAX) {
+        if count.is_none_or(|count| count <= CENSUS_MAX) {
             match census(fetch, &self.collection).await {
                 Ok(census) => return Ok(UpstreamState::of_all(census.into_entries())),
                 Err(ObjectVersionsError::Page(failure)) => return Err(failure),
@@ -98,8 +83,7 @@ impl ComparisonRequest {
         fetch: &F,
         count: Option<usize>,
     ) -> Result<UpstreamState, Failure> {
-        let is_one_page = count.is_some_and(|count| count <= PAGE_LEN as usize);
-        if let Some(start) = self.page_start.as_deref().filter(|_| !is_one_page)
+        if let Some(start) = self.page_start.as_deref()
             // Not every server knows such a start.
             && let Ok(page) = read_page(fetch, &self.collection, Some(start)).await
         {
@@ -127,18 +111,16 @@ impl UpstreamState {
 impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Compares the state with upstream's while no watch is open.
     pub(super) async fn compare(&mut self) {
-        let upstream = self.upstream_state(ComparisonScope::All).await;
+        let upstream = self.upstream_state().await;
         let comparison = self.compared_with(&upstream).await;
         self.observe(Input::Compared(comparison));
     }
 
     /// Asks what upstream has.
-    pub(super) fn upstream_state(&self, scope: ComparisonScope) -> UpstreamStateFuture {
+    pub(super) fn upstream_state(&self) -> UpstreamStateFuture {
         let request = ComparisonRequest {
             collection: self.spec.collection.clone(),
-            scope,
             held: self.reflector.version().max(self.sink.newest_given()),
-            held_count: self.sink.object_count(),
             page_start: self.sink.page_start(),
         };
         Box::pin(request.send(Arc::clone(&self.fetch)))

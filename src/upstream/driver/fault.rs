@@ -137,6 +137,12 @@ impl AttemptFailure {
 impl From<FetchError> for AttemptFailure {
     fn from(error: FetchError) -> Self {
         let fault = Self::transport(error.0.to_string());
+        if let Some(failure) = error.0.downcast_ref::<Failure>() {
+            return Self {
+                failure: failure.clone(),
+                ..fault
+            };
+        }
         // Other implementations of `Fetch` have no limit of connections to report.
         #[cfg(feature = "client")]
         if matches!(error.0.downcast_ref(), Some(SendError::Saturated)) {

@@ -14,6 +14,8 @@ use crate::resource::Encoding;
 pub enum RequestPurpose {
     /// A list, or another short request.
     Read,
+    /// A short list, apart from what may take long.
+    ReadShort,
     /// A list of which only metadata is read.
     ReadMetadata,
     /// A list of which only names and versions are read.

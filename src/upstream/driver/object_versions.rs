@@ -12,7 +12,7 @@ use crate::upstream::object_versions::ObjectVersions;
 use crate::upstream::reflector::{Failure, ListVersion};
 
 /// Items per page. Reading this many takes about a millisecond.
-pub(super) const PAGE_LEN: u32 = 500;
+const PAGE_LEN: u32 = 500;
 /// Most objects of a resource that can be compared within the time that a consistent read has.
 pub const CENSUS_MAX: usize = 50_000;
 

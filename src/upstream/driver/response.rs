@@ -51,7 +51,7 @@ pub(super) async fn fetch_whole<F: Fetch>(
     check_content_type(&response, encoding)?;
     let (head, body) = response.into_parts();
     let len_max = match purpose {
-        RequestPurpose::ReadVersions => VERSIONS_LEN_MAX,
+        RequestPurpose::ReadShort | RequestPurpose::ReadVersions => VERSIONS_LEN_MAX,
         RequestPurpose::Read
         | RequestPurpose::ReadMetadata
         | RequestPurpose::Watch

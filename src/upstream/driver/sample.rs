@@ -78,13 +78,13 @@ pub async fn sample_from<F: Fetch>(
     })
 }
 
-/// Reads a short list whole.
+/// Reads a short list whole, on connections that carry nothing long: others wait for it while their own responses are unread.
 ///
 /// # Errors
 /// See [`Failure`].
 pub async fn short_list<F: Fetch>(fetch: &F, collection: &Collection) -> Result<Bytes, Failure> {
     let path = request::list(collection, ListVersion::Latest, None, None);
-    let body = fetch_body(fetch, path, RequestPurpose::Read, Encoding::Json).await;
+    let body = fetch_body(fetch, path, RequestPurpose::ReadShort, Encoding::Json).await;
     body.map_err(|fault| fault.failure)
 }
 

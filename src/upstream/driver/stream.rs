@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tracing::{Instrument, trace_span};
 
 use super::clock::now;
-use super::comparison::{ComparisonScope, UpstreamState, UpstreamStateFuture};
+use super::comparison::{UpstreamState, UpstreamStateFuture};
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::Fetch;
 use super::recorder::{StreamEnd, WatchConnection};
@@ -190,8 +190,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     self.sink.tick();
                     self.follow_proofs(&mut times);
                     if self.time_to_comparison(&times) == Some(Duration::ZERO) {
-                        comparison
-                            .get_or_insert_with(|| self.upstream_state(ComparisonScope::Page));
+                        comparison.get_or_insert_with(|| self.upstream_state());
                     }
                 }
                 StreamRead::Compared(upstream) => {

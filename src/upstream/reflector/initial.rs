@@ -26,7 +26,6 @@ impl InitialRead {
             page: None,
             held: None,
             given_before: ResourceVersion(0),
-            is_overtaken: false,
             may_resume: false,
             cut_stream_count: 0,
         }
@@ -96,9 +95,7 @@ impl InitialRead {
     /// The latest version was not, if it is below what they had before; it may have been overtaken by a proof meanwhile.
     fn is_behind(&self, version: ResourceVersion, given: ResourceVersion) -> bool {
         match self.list_version {
-            ListVersion::Latest => {
-                !self.is_overtaken && (self.given_before..given).contains(&version)
-            }
+            ListVersion::Latest => (self.given_before..given).contains(&version),
             ListVersion::Any | ListVersion::AtLeast(_) => {
                 version < self.held.unwrap_or_default().max(given)
             }
@@ -152,7 +149,12 @@ impl ReflectorMachine {
             return Effect::Ignored;
         };
         if initial.is_behind(version, given) {
-            initial.is_overtaken = initial.list_version == ListVersion::Latest;
+            if initial.list_version == ListVersion::Latest {
+                // Meanwhile a reader has proven that the held state is upstream's at this version, so the list is not needed.
+                self.phase = ReflectorPhase::Live { version: given };
+                self.pause(0);
+                return Effect::Restarted;
+            }
             initial.list_version = ListVersion::Latest;
             return self.restart(RelistReason::VersionAhead, 0);
         }

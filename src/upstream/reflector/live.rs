@@ -13,7 +13,7 @@ use crate::resource::ResourceVersion;
 /// An open watch lags if upstream has another state this many times in a row, and nothing arrived in between.
 const DIFFERENCES_MAX: u32 = 2;
 /// A watch that was opened so short a time ago has brought, or has shown not to be there, what the one before it may have missed.
-const RECENT_WATCH: Duration = Duration::from_secs(20);
+const RECENT_WATCH: Duration = Duration::from_secs(45);
 
 impl ReflectorMachine {
     /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but must not go back.
@@ -83,8 +83,7 @@ impl ReflectorMachine {
         }
     }
 
-    /// A comparison of some objects proves nothing by itself. Together with a watch that was opened after the silence and is silent, too, it
-    /// does: upstream sends what has happened since the version at once.
+    /// A comparison of some objects proves nothing. The next watch brings what this one may have missed.
     fn open_compared(
         &mut self,
         comparison: Comparison,
@@ -93,7 +92,7 @@ impl ReflectorMachine {
     ) -> Effect {
         match comparison {
             Comparison::Equal => self.proven(),
-            Comparison::Unrefuted if open_for < RECENT_WATCH => self.proven(),
+            Comparison::Unrefuted if open_for < RECENT_WATCH => Effect::None,
             Comparison::Unrefuted => self.open_again(open_for),
             Comparison::Unknown(_) if open_for >= FRUITLESS_TIME_MAX => self.open_again(open_for),
             Comparison::Unknown(_) => Effect::None,
@@ -225,7 +224,8 @@ impl ReflectorMachine {
         if reason == RelistReason::WatchFailed || self.refused_stream_count >= REFUSED_STREAMS_MAX {
             initial.avoid_streams();
         }
-        if reason == RelistReason::WatchFailed {
+        let is_asked_to_wait = matches!(self.pause, Pause::Wanted { floor } if !floor.is_zero());
+        if reason == RelistReason::WatchFailed && !is_asked_to_wait {
             // The comparison was paced, so the list follows at once.
             self.pause = Pause::No;
         } else {

@@ -693,8 +693,8 @@ fn after_three_watches_that_bring_nothing_the_state_is_compared_and_listed_if_it
 }
 
 #[test]
-fn a_list_that_a_proof_has_overtaken_is_requested_once_more_and_an_older_one_is_believed() {
-    for (first, second) in [(20, 31), (20, 20), (9, 0)] {
+fn a_list_that_a_proof_has_overtaken_is_not_needed_and_an_older_one_is_believed() {
+    for (listed, is_overtaken) in [(20, true), (10, true), (30, false), (31, false), (9, false)] {
         let mut rig = Rig::new(PAGED);
         rig.does(0, list(Any, None, Some(500), Reason::Start));
         rig.observes(page(7, ""), done(7));
@@ -703,14 +703,13 @@ fn a_list_that_a_proof_has_overtaken_is_requested_once_more_and_an_older_one_is_
         rig.reflector.note_given(Some(rv(10)));
         next(&mut rig);
         rig.reflector.note_given(Some(rv(30)));
-        if second == 0 {
-            // Upstream's history is another one.
-            rig.observes(page(first, ""), done(first));
-            continue;
+        if is_overtaken {
+            rig.observes(page(listed, ""), Effect::Restarted);
+            assert_eq!(next(&mut rig), Action::Watch { after: rv(30) });
+        } else {
+            // Below 10, upstream's history is another one.
+            rig.observes(page(listed, ""), done(listed));
         }
-        rig.observes(page(first, ""), Effect::Restarted);
-        next(&mut rig);
-        rig.observes(page(second, ""), done(second));
     }
 }
 
@@ -789,15 +788,34 @@ fn objects_that_are_too_many_to_be_compared_are_not_listed_for_a_suspicion() {
 }
 
 #[test]
-fn what_is_unrefuted_is_proven_only_beside_a_watch_that_was_just_opened() {
+fn what_is_unrefuted_is_not_proven_beside_a_watch_that_was_just_opened_either() {
     let mut rig = Rig::live_at(7);
     let unrefuted = || Input::Compared(Comparison::Unrefuted);
-    rig.advance(20_000);
+    rig.advance(45_000);
     rig.observes(unrefuted(), Effect::EndWatch);
     assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
     rig.observes(Input::WatchOpened, Effect::None);
-    rig.advance(19_999);
-    rig.observes(unrefuted(), Effect::Proven);
+    rig.advance(44_999);
+    rig.observes(unrefuted(), Effect::None);
+}
+
+#[test]
+fn the_list_after_the_last_watch_keeps_to_the_wait_that_upstream_asks_for() {
+    let mut rig = Rig::live_at(7);
+    rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+    while next(&mut rig) != Action::Compare {
+        rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
+    }
+    rig.observes(Input::Compared(Comparison::Different), Effect::None);
+    assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
+    let busy = UpstreamStatus::of_code(429).over_http(429, Some(30));
+    rig.observes(
+        Input::WatchFailed(Failure::Status(busy)),
+        relisting(Reason::WatchFailed),
+    );
+    let asked_at = rig.now;
+    next(&mut rig);
+    assert!(rig.now >= asked_at + Duration::from_secs(30));
 }
 
 #[test]

@@ -189,7 +189,6 @@ pub(crate) async fn answers() -> Vec<&'static str> {
 }
 
 /// An API server that grants the gateway nothing, or too much.
-#[expect(clippy::too_many_lines, reason = "a table of rights")]
 pub(crate) async fn rights() -> Vec<&'static str> {
     let denied = || vec![access(false), Reply::new(RULES, 201, "{}")];
     let review = report_on(denied(), |settings| {

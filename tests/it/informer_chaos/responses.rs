@@ -50,7 +50,9 @@ impl<'a> RequestParameters<'a> {
             limit: value("limit").map(|limit| limit.parse().unwrap()),
             is_comparison: purpose == RequestPurpose::ReadVersions,
             projection: match purpose {
-                RequestPurpose::Read | RequestPurpose::Watch => Projection::Whole,
+                RequestPurpose::Read | RequestPurpose::ReadShort | RequestPurpose::Watch => {
+                    Projection::Whole
+                }
                 RequestPurpose::ReadMetadata
                 | RequestPurpose::ReadVersions
                 | RequestPurpose::WatchMetadata => Projection::Metadata,

@@ -90,7 +90,9 @@ impl Fetch for HttpFetcher {
         _: Encoding,
     ) -> Result<Response<Incoming>, FetchError> {
         let accept = match purpose {
-            RequestPurpose::Read | RequestPurpose::Watch => "application/json",
+            RequestPurpose::Read | RequestPurpose::ReadShort | RequestPurpose::Watch => {
+                "application/json"
+            }
             RequestPurpose::ReadMetadata | RequestPurpose::ReadVersions => METADATA_LIST,
             RequestPurpose::WatchMetadata => METADATA,
         };
