@@ -490,12 +490,12 @@ impl ReflectorMachine {
         };
     }
 
-    const fn pause_before_list(&mut self) {
+    const fn before_list(&self) -> Pause {
         let floor = match self.pause {
             Pause::Wanted { floor } => floor,
             Pause::No | Pause::BeforeList { .. } | Pause::Until(_) => Duration::ZERO,
         };
-        self.pause = Pause::BeforeList { floor };
+        Pause::BeforeList { floor }
     }
 
     /// Counts one more 404. If it is one too many, stops the reflector, unless it has to keep trying.

@@ -12,6 +12,8 @@ use crate::resource::ResourceVersion;
 
 /// An open watch lags if upstream has another state this many times in a row, and nothing arrived in between.
 const DIFFERENCES_MAX: u32 = 2;
+/// The longest wait that upstream can ask for before a list that follows a comparison: it has waited as long before.
+const LIST_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A watch that was opened so short a time ago has brought, or has shown not to be there, what the one before it may have missed.
 const RECENT_WATCH: Duration = Duration::from_secs(45);
 
@@ -224,13 +226,15 @@ impl ReflectorMachine {
         if reason == RelistReason::WatchFailed || self.refused_stream_count >= REFUSED_STREAMS_MAX {
             initial.avoid_streams();
         }
-        let is_asked_to_wait = matches!(self.pause, Pause::Wanted { floor } if !floor.is_zero());
-        if reason == RelistReason::WatchFailed && !is_asked_to_wait {
+        self.pause = match self.pause {
+            Pause::Wanted { floor } if reason == RelistReason::WatchFailed && !floor.is_zero() => {
+                let floor = floor.min(LIST_WAIT_MAX);
+                Pause::BeforeList { floor }
+            }
             // The comparison was paced, so the list follows at once.
-            self.pause = Pause::No;
-        } else {
-            self.pause_before_list();
-        }
+            _ if reason == RelistReason::WatchFailed => Pause::No,
+            _ => self.before_list(),
+        };
         self.phase = ReflectorPhase::Initial(initial);
         Effect::Relisting { reason }
     }
