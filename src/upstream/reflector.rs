@@ -490,12 +490,12 @@ impl ReflectorMachine {
         };
     }
 
-    const fn before_list(&self) -> Pause {
-        let floor = match self.pause {
+    /// The wait that upstream has asked for.
+    const fn asked_wait(&self) -> Duration {
+        match self.pause {
             Pause::Wanted { floor } => floor,
             Pause::No | Pause::BeforeList { .. } | Pause::Until(_) => Duration::ZERO,
-        };
-        Pause::BeforeList { floor }
+        }
     }
 
     /// Counts one more 404. If it is one too many, stops the reflector, unless it has to keep trying.

@@ -226,14 +226,14 @@ impl ReflectorMachine {
         if reason == RelistReason::WatchFailed || self.refused_stream_count >= REFUSED_STREAMS_MAX {
             initial.avoid_streams();
         }
-        self.pause = match self.pause {
-            Pause::Wanted { floor } if reason == RelistReason::WatchFailed && !floor.is_zero() => {
-                let floor = floor.min(LIST_WAIT_MAX);
-                Pause::BeforeList { floor }
-            }
+        let asked = self.asked_wait();
+        self.pause = match reason == RelistReason::WatchFailed {
+            false => Pause::BeforeList { floor: asked },
             // The comparison was paced, so the list follows at once.
-            _ if reason == RelistReason::WatchFailed => Pause::No,
-            _ => self.before_list(),
+            true if asked.is_zero() => Pause::No,
+            true => Pause::BeforeList {
+                floor: asked.min(LIST_WAIT_MAX),
+            },
         };
         self.phase = ReflectorPhase::Initial(initial);
         Effect::Relisting { reason }
