@@ -98,7 +98,7 @@
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into
 //! settings; [`cache_rule`] decides which resources may be cached; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
 //! bounded permits among clients; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter
-//! of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, `printable`
+//! of the log; [`telemetry`] is the spans of requests; [`log_limit`] bounds lines about what happens often or lasts; `task` restarts long-lived tasks; `error_chain` writes errors as one line, `printable`
 //! text that others chose, and `numbers` numbers with their nouns; [`quiet`] detects clients that were left behind.
 //!
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
@@ -121,6 +121,8 @@ pub mod resource;
 pub mod selector;
 pub mod upstream;
 
+#[cfg(feature = "client")]
+pub mod log_limit;
 #[cfg(feature = "client")]
 pub mod net;
 

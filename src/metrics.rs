@@ -22,7 +22,6 @@ mod families;
 mod files;
 mod handover;
 mod labels;
-mod log_limit;
 mod memory;
 mod passthrough;
 mod readiness;
@@ -68,7 +67,6 @@ pub use labels::{
     PassthroughError, PermitKind, PressureStep, RelistLabel, RestoreOutcome, TaskKind,
     UpstreamWatchEnd, VerbLabel,
 };
-pub use log_limit::{FaultLog, LogLimit};
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
 pub use readiness::{ReadinessLabel, ReadinessMetrics};

@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::queue::AuditQueue;
-use crate::metrics::{AuditEvents, AuditMetrics, FaultLog};
+use crate::log_limit::FaultLog;
+use crate::metrics::{AuditEvents, AuditMetrics};
 
 /// Pause between attempts to write a line.
 const RETRY: Duration = if cfg!(test) {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::upstream::ReviewError;
-use crate::metrics::FaultLog;
+use crate::log_limit::FaultLog;
 
 /// A failure that is longer ago belongs to an earlier outage. Clients come again after up to 30 s, and a review may take as long.
 const PAUSE_MAX: Duration = Duration::from_secs(90);

@@ -27,7 +27,8 @@ use crate::checkpoint::{
     CheckpointWriter, JournalEnd, events_between,
 };
 use crate::config::ResourcePattern;
-use crate::metrics::{CheckpointMetrics, FaultLog, Metrics, RestoreOutcome};
+use crate::log_limit::FaultLog;
+use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
 use crate::resource::{CacheKey, Gvr};
 use crate::view::{Marker, ServedResource};
 

@@ -15,11 +15,11 @@ use super::cache_age::CacheAge;
 use super::drain_flag::DrainFlag;
 use super::list_progress::ListProgress;
 use crate::cache::ApplyOutcome;
+use crate::log_limit::{FaultLog, LogLimit};
 use crate::metrics::{
     CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, ContactLog, Contradiction,
-    DownstreamMetrics, DriftMetrics, FaultLog, FrameRejectionLabel as RejectionLabel, GiveUpReason,
-    Label, LogLimit, Metrics, RelistLabel, ResourceLabels, UpstreamMetrics,
-    UpstreamWatchEnd as WatchLabel,
+    DownstreamMetrics, DriftMetrics, FrameRejectionLabel as RejectionLabel, GiveUpReason, Label,
+    Metrics, RelistLabel, ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
 use crate::serve::list::BlockCounts;

@@ -43,7 +43,8 @@ use crate::cache_rule::{
 };
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
-use crate::metrics::{FaultLog, GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
+use crate::log_limit::FaultLog;
+use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;

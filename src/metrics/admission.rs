@@ -8,8 +8,8 @@ use tracing::warn;
 
 use super::families::{ByLabel, MetricsError, Register};
 use super::labels::{Label, LimitLabel, PermitKind};
-use super::log_limit::FaultLog;
 use crate::fairness::Shortage;
+use crate::log_limit::FaultLog;
 
 /// Counts requests and connections that found no free permit, by kind of permit and by the bound that was reached, and logs that rarely.
 #[derive(Clone, Debug)]

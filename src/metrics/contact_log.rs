@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant as RuntimeInstant;
 use tracing::{info, warn};
 
-use super::log_limit::LogLimit;
+use crate::log_limit::LogLimit;
 use crate::resource::CacheKey;
 
 /// Logs the contact to the API server. All caches share it.

@@ -8,7 +8,7 @@ use prometheus::IntCounter;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::log_limit::LogLimit;
+use crate::log_limit::LogLimit;
 
 /// Counts and logs connections on which responses were cut. Clones share the counter and the limit of log lines.
 #[derive(Clone, Debug)]

@@ -289,16 +289,22 @@ async fn a_stream_ends_when_its_columns_change_or_its_resource_goes() {
     client.expect(None).await;
 }
 
-#[tokio::test]
-async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
-    let mut upstream = Upstream::new().await;
+/// Two clients of one stream, of which upstream no longer has the older one's version, as that one was told.
+async fn old_and_new(upstream: &mut Upstream) -> (Watcher, Watcher, mpsc::Sender<String>) {
     let old = upstream.client(5, "");
     let request = upstream.request().await;
     let new = upstream.client(9, "");
     let lines = request.grant();
-    let (mut old, mut new) = (opened(old).await, opened(new).await);
+    let (mut old, new) = (opened(old).await, opened(new).await);
     lines.send(EXPIRED.to_owned()).await.unwrap();
     old.expect(Some(EXPIRED.to_owned())).await;
+    (old, new, lines)
+}
+
+#[tokio::test]
+async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
+    let mut upstream = Upstream::new().await;
+    let (mut old, mut new, _lines) = old_and_new(&mut upstream).await;
     old.expect(None).await;
     let moved = tokio::spawn(async move { new.next().await });
     let request = upstream.request().await;
@@ -311,13 +317,7 @@ async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
 #[tokio::test]
 async fn a_client_does_not_move_to_another_stream_once_another_server_may_serve_the_resource() {
     let mut upstream = Upstream::new().await;
-    let old = upstream.client(5, "");
-    let request = upstream.request().await;
-    let new = upstream.client(9, "");
-    let lines = request.grant();
-    let (mut old, mut new) = (opened(old).await, opened(new).await);
-    lines.send(EXPIRED.to_owned()).await.unwrap();
-    old.expect(Some(EXPIRED.to_owned())).await;
+    let (mut old, mut new, _lines) = old_and_new(&mut upstream).await;
     // Its stream has ended, so it is not among those that are ended now.
     upstream.tables.expire(|_| true);
     let refused = tokio::select! {

@@ -30,7 +30,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::sampler::sampler;
 use super::target::SPAN_TARGET;
-use crate::metrics::{FaultLog, SpanOutcome, TraceMetrics};
+use crate::log_limit::FaultLog;
+use crate::metrics::{SpanOutcome, TraceMetrics};
 
 /// Spans that may wait: a few megabytes.
 pub(super) const QUEUE_LEN: usize = 4_096;

@@ -17,7 +17,6 @@ mod endpoints;
 mod exec;
 #[cfg(feature = "gateway")]
 mod inspection;
-mod refusal_log;
 mod renewal;
 mod routing;
 mod secrets;
@@ -39,6 +38,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::blocking::spawn_blocking;
+use crate::log_limit::FaultLog;
 use credentials::Credentials;
 use endpoints::Endpoints;
 use secrets::{Expiry, PluginUse, TransportKey};
@@ -51,7 +51,6 @@ pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
 pub use endpoints::{EndpointRecorder, OWN_SILENCE};
 #[cfg(feature = "gateway")]
 pub use inspection::ConnectionParts;
-use refusal_log::RefusalLog;
 pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
 pub use source::{ConnectError, ConnectSource};
@@ -118,7 +117,7 @@ impl Client {
                 endpoints,
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
-                refusals: RefusalLog::default(),
+                refusals: parking_lot::Mutex::default(),
             }),
         })
     }
@@ -321,7 +320,8 @@ struct ClientState {
     stack: ArcSwap<ClientStack>,
     /// When the last rebuild started. The mutex stays locked while a rebuild runs.
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
-    refusals: RefusalLog,
+    /// Limits the log lines about credentials of the gateway that the server refuses.
+    refusals: parking_lot::Mutex<FaultLog<()>>,
 }
 
 /// Everything that one reading of the configuration yields.

@@ -13,11 +13,15 @@ const EDGES: &[(&str, &[&str])] = &[
     // It knows only the allocator's sizes.
     ("allocator", &["resource"]),
     ("log_filter", &[]),
+    ("log_limit", &[]),
     ("cli", &["build_info", "log_filter"]),
     // The types whose values are metric labels.
-    ("metrics", &["build_info", "fairness", "resource"]),
+    (
+        "metrics",
+        &["build_info", "fairness", "log_limit", "resource"],
+    ),
     // Spans are counted where they are sent.
-    ("telemetry", &["metrics"]),
+    ("telemetry", &["log_limit", "metrics"]),
     ("shutdown", &[]),
     ("quiet", &[]),
     ("error_chain", &[]),
@@ -44,6 +48,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "upstream",
         &[
+            "log_limit",
             "net",
             "blocking",
             "error_chain",
@@ -55,6 +60,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "auth",
         &[
+            "log_limit",
             "blocking",
             "error_chain",
             "sync",
@@ -66,7 +72,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "upstream::client",
         ],
     ),
-    ("audit", &["resource", "auth", "config", "metrics"]),
+    (
+        "audit",
+        &["resource", "auth", "config", "log_limit", "metrics"],
+    ),
     (
         "passthrough",
         &[
@@ -130,6 +139,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "connection",
         &[
+            "log_limit",
             "net",
             "protocol",
             "admission",

@@ -7,7 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::{info, warn};
 
-use crate::metrics::{FaultLog, FileKind, FileMetrics, Label};
+use crate::log_limit::FaultLog;
+use crate::metrics::{FileKind, FileMetrics, Label};
 
 /// How often the time is compared.
 const PERIOD: Duration = Duration::from_secs(60);

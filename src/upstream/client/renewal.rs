@@ -105,16 +105,23 @@ impl Client {
     /// with the refusal still goes to the caller.
     pub(super) async fn renew(&self) {
         match self.rebuild().await {
-            Ok(RebuildOutcome::Done) if self.shared.refusals.is_due() => {
+            Ok(RebuildOutcome::Done) if self.shared.refusals.lock().is_due(()) => {
                 tracing::warn!(
                     "the API server refused the gateway's credentials; they are read again while it does"
                 );
             }
             Ok(RebuildOutcome::Done | RebuildOutcome::TooSoon) => {}
-            Err(error) if self.shared.refusals.is_due() => {
+            Err(error) if self.shared.refusals.lock().is_due(()) => {
                 tracing::warn!(%error, "the API server refused the gateway's credentials, and they cannot be read again");
             }
             Err(_) => {}
+        }
+    }
+
+    /// Called when the server has accepted the gateway's own credentials.
+    pub(super) fn accepted(&self) {
+        if self.shared.refusals.lock().end() {
+            tracing::info!("the API server accepts the gateway's credentials again");
         }
     }
 }

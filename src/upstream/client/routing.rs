@@ -28,7 +28,7 @@ impl Client {
             (ForwardIdentity::Gateway, status)
                 if status.is_success() || status == StatusCode::FORBIDDEN =>
             {
-                self.shared.refusals.end();
+                self.accepted();
             }
             (ForwardIdentity::Gateway | ForwardIdentity::Caller, _) => {}
         }

@@ -713,8 +713,8 @@ fn a_list_that_a_proof_has_overtaken_is_not_needed_and_an_older_one_is_believed(
     }
 }
 
-#[test]
-fn after_a_black_hole_the_watch_is_resumed_although_upstream_has_moved_on() {
+/// Watches have failed, upstream has another state, and one more watch is tried before a list.
+fn at_the_last_watch() -> Rig {
     let mut rig = Rig::live_at(7);
     rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
     while next(&mut rig) != Action::Compare {
@@ -722,6 +722,12 @@ fn after_a_black_hole_the_watch_is_resumed_although_upstream_has_moved_on() {
     }
     rig.observes(Input::Compared(Comparison::Different), Effect::None);
     assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
+    rig
+}
+
+#[test]
+fn after_a_black_hole_the_watch_is_resumed_although_upstream_has_moved_on() {
+    let mut rig = at_the_last_watch();
     rig.observes(Input::WatchOpened, Effect::None);
     rig.observes(event(8), Effect::Live);
     rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
@@ -801,13 +807,7 @@ fn what_is_unrefuted_is_not_proven_beside_a_watch_that_was_just_opened_either() 
 
 #[test]
 fn the_list_after_the_last_watch_keeps_to_the_wait_that_upstream_asks_for() {
-    let mut rig = Rig::live_at(7);
-    rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
-    while next(&mut rig) != Action::Compare {
-        rig.observes(Input::WatchFailed(Failure::Transport), Effect::None);
-    }
-    rig.observes(Input::Compared(Comparison::Different), Effect::None);
-    assert_eq!(next(&mut rig), Action::Watch { after: rv(7) });
+    let mut rig = at_the_last_watch();
     let busy = UpstreamStatus::of_code(429).over_http(429, Some(30));
     rig.observes(
         Input::WatchFailed(Failure::Status(busy)),
