@@ -317,7 +317,7 @@ async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
 #[tokio::test]
 async fn a_client_does_not_move_to_another_stream_once_another_server_may_serve_the_resource() {
     let mut upstream = Upstream::new().await;
-    let (mut old, mut new, _lines) = old_and_new(&mut upstream).await;
+    let (_old, mut new, _lines) = old_and_new(&mut upstream).await;
     // Its stream has ended, so it is not among those that are ended now.
     upstream.tables.expire(|_| true);
     let refused = tokio::select! {
