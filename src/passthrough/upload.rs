@@ -13,7 +13,7 @@ use crate::upstream::client::BodyObserver;
 #[derive(Debug)]
 pub(super) struct Upload {
     bytes_sent: ShardedCounter,
-    /// Since when the client owes bytes that upstream would take.
+    /// Since when upstream has been waiting for bytes from the client.
     awaited_since: Mutex<Option<Instant>>,
 }
 
@@ -25,8 +25,8 @@ impl Upload {
         }
     }
 
-    /// Completes when the client has owed bytes for this long; never once the body has ended. The time in which upstream takes none does
-    /// not count.
+    /// Completes when upstream has waited for the client for this long; never once the body has ended. Time in which upstream takes no bytes
+    /// does not count.
     pub(super) async fn stalled(upload: Weak<Self>, silence_max: Duration) {
         loop {
             // Not held while waiting: the body's end would not be seen.
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_client_that_owes_bytes_stalls_its_upload() {
+    async fn an_upload_stalls_only_while_upstream_waits_for_the_client() {
         let upload = upload();
         let start = Instant::now();
         let stalled = tokio::spawn(Upload::stalled(Arc::downgrade(&upload), SILENCE_MAX));
@@ -83,9 +83,9 @@ mod tests {
         tokio::time::sleep(Duration::from_hours(1)).await;
         assert!(!stalled.is_finished());
         upload.awaited();
-        let owed_since = start.elapsed();
+        let awaited_since = start.elapsed();
         stalled.await.unwrap();
-        assert!(start.elapsed() <= owed_since + 2 * SILENCE_MAX);
+        assert!(start.elapsed() <= awaited_since + 2 * SILENCE_MAX);
     }
 
     #[tokio::test(start_paused = true)]
