@@ -100,6 +100,7 @@ step_loom() {
 step_sim() {
     FANOUT_SIM_SEEDS="${FANOUT_SIM_SEEDS:-0..1000}" \
         cargo test --locked --workspace --features "$FORM,kube-fanout/sim" --config profile.dev.package.kube-fanout.opt-level=1 \
+        --config profile.dev.package.kube-fanout-wire.opt-level=1 \
         --test sim -- --nocapture
 }
 

@@ -115,11 +115,10 @@
 
 // In every build.
 mod blocking;
-pub mod decode;
 pub mod informer;
-pub mod resource;
-pub mod selector;
 pub mod upstream;
+
+pub use kube_fanout_wire::{decode, resource, selector};
 
 #[cfg(feature = "client")]
 pub mod log_limit;

@@ -15,6 +15,6 @@ pub mod status;
 pub mod websocket;
 
 pub(crate) use audit_id::AUDIT_ID;
-pub use audit_id::{audit_id, with_audit_id};
+pub use audit_id::{audit_id, random_uuid, with_audit_id};
 pub use buf_list::BufList;
 pub(crate) use buf_list::ItemRange;

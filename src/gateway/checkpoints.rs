@@ -420,7 +420,7 @@ mod tests {
     #[tokio::test]
     async fn a_checkpoint_that_cannot_be_written_is_logged_once_for_each_cause() {
         let (log, _guard) = CapturedLog::start();
-        let name = format!("kube-fanout-{}", crate::resource::random_uuid());
+        let name = format!("kube-fanout-{}", crate::protocol::random_uuid());
         let folder = std::env::temp_dir().join(name);
         let directory = StateDirectory::open(&folder, None, 0).unwrap();
         let checkpoints = Checkpoints::new(directory, Duration::ZERO, Vec::new());

@@ -1,5 +1,7 @@
 //! The audit ID of a request, which is repeated in its response.
 
+use std::hash::{BuildHasher, RandomState};
+
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -9,9 +11,19 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
     let from_client = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
     from_client.cloned().unwrap_or_else(|| {
-        let text = crate::resource::random_uuid();
+        let text = random_uuid();
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })
+}
+
+/// A random UUID (RFC 9562, version 4).
+#[must_use]
+pub fn random_uuid() -> String {
+    // Keyed with the operating system's random bytes: replicas that start at the same moment must not use the same ids.
+    let bits = || u128::from(RandomState::new().hash_one(0_u8));
+    uuid::Builder::from_random_bytes((bits() << 64 | bits()).to_be_bytes())
+        .into_uuid()
+        .to_string()
 }
 
 /// Sets the audit ID header of a response.

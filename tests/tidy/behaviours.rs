@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::source::root;
+use crate::source::{root, source_folders};
 use crate::{assert_no_violations, assert_violation};
 
 const PAGE: &str = "docs/INFORMER.md";
@@ -46,19 +46,24 @@ fn quoted(cell: &str) -> Vec<&str> {
 }
 
 /// The files that a path can refer to, with the modules that must be inside: `a::b::c` is the function `c` of `src/a/b.rs`, or of the
-/// module `b` in `src/a.rs`. Integration tests begin with `tests/`, examples with `docs/examples/`.
+/// module `b` in `src/a.rs`, or of the same file of another crate. Integration tests begin with `tests/`, examples with `docs/examples/`.
 fn candidate_files(path: &str) -> Vec<(String, Vec<&str>)> {
-    let (folder, path) = match path.rsplit_once('/') {
-        Some((folder, path)) => (folder, path),
-        None => ("src", path),
+    let (folders, path) = match path.rsplit_once('/') {
+        Some((folder, path)) => (vec![folder.to_owned()], path),
+        None => (source_folders(), path),
     };
     let parts: Vec<&str> = path.split("::").collect();
-    (1..parts.len())
-        .map(|count| {
-            let file = format!("{folder}/{}.rs", parts[..count].join("/"));
-            (file, parts[count..].to_vec())
-        })
-        .collect()
+    let mut candidates = Vec::new();
+    for count in 1..parts.len() {
+        let module = parts[..count].join("/");
+        let inside = &parts[count..];
+        candidates.extend(
+            folders
+                .iter()
+                .map(|folder| (format!("{folder}/{module}.rs"), inside.to_vec())),
+        );
+    }
+    candidates
 }
 
 /// Whether the text has this function as a test inside these modules.

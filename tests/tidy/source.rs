@@ -22,9 +22,10 @@ impl Source {
         }
     }
 
-    /// The path of the file's module: `["upstream", "client"]` for `src/upstream/client.rs`.
+    /// The path of the file's module: `["upstream", "client"]` for `src/upstream/client.rs`, `["decode"]` for `src/wire/src/decode.rs`.
     pub(crate) fn module(&self) -> Vec<&str> {
         let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        let path = path.split_once("/src/").map_or(path, |(_, path)| path);
         let path = path.strip_suffix(".rs").unwrap_or(path);
         path.split('/').collect()
     }
@@ -48,6 +49,16 @@ impl Source {
 
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folders of the modules of all crates: `src`, and `src/wire/src`.
+pub(crate) fn source_folders() -> Vec<String> {
+    let entries = fs::read_dir(root().join("src")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut folders: Vec<_> = names.map(|name| format!("src/{name}/src")).collect();
+    folders.retain(|folder| root().join(folder).is_dir());
+    folders.push("src".to_owned());
+    folders
 }
 
 /// Every Rust file below `folder`, sorted; empty if there is no such folder.

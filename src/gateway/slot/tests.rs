@@ -247,7 +247,7 @@ impl Observer for Unrestorable {
 #[tokio::test]
 async fn a_state_that_ends_the_attempt_is_not_used_for_the_next() {
     let folder =
-        std::env::temp_dir().join(format!("kube-fanout-{}", crate::resource::random_uuid()));
+        std::env::temp_dir().join(format!("kube-fanout-{}", crate::protocol::random_uuid()));
     let directory = StateDirectory::open(&folder, None, 1 << 30).unwrap();
     let checkpoints = Checkpoints::new(directory, Duration::from_millis(1), Vec::new());
     let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
@@ -335,7 +335,7 @@ async fn unreadable_server(failures: usize) -> (SocketAddr, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_state_that_cannot_be_compared_yet_is_neither_served_nor_forgotten() {
     let folder =
-        std::env::temp_dir().join(format!("kube-fanout-{}", crate::resource::random_uuid()));
+        std::env::temp_dir().join(format!("kube-fanout-{}", crate::protocol::random_uuid()));
     let directory = StateDirectory::open(&folder, None, 1 << 30).unwrap();
     let checkpoints = Checkpoints::new(directory, Duration::from_millis(1), Vec::new());
     let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));

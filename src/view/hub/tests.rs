@@ -10,7 +10,7 @@ use crate::cache::Change;
 use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
 use crate::resource::{Encoding, EventKind, Layout};
 use crate::selector::LabelSelector;
-use crate::selector::tests::{labelled, tier};
+use crate::selector::samples::{labelled, tier};
 use crate::view::waiters::tests::Wakes;
 use crate::view::{MetaVersion, ObjectPart, filtered};
 

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use super::*;
-use crate::selector::tests::object;
+use crate::selector::samples::object;
 
 #[test]
 fn a_view_that_goes_leaves_nothing_and_is_looked_for_where_it_stands() {

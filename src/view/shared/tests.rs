@@ -4,7 +4,7 @@ use super::*;
 use crate::cache::WatchCache;
 use crate::cache::tests::samples::{Recorder, World, kind};
 use crate::resource::Layout;
-use crate::selector::tests::tier;
+use crate::selector::samples::tier;
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 fn metadata(encoding: Encoding) -> Option<Projection> {

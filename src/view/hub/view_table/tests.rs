@@ -10,7 +10,7 @@ use crate::cache::tests::samples::{Recorder, World, keep, kind, uncuttable};
 use crate::cache::{CacheWriter, Change, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
-use crate::selector::tests::labelled;
+use crate::selector::samples::labelled;
 use crate::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
 use crate::view::hub::directory::{ViewDirectory, ViewKey, ViewRoom};
 use crate::view::{

@@ -3,7 +3,7 @@
 use super::*;
 use crate::resource::{FieldTable, Gvr};
 use crate::selector::FieldSelector;
-use crate::selector::tests::labelled;
+use crate::selector::samples::labelled;
 
 fn with_fields(text: &str) -> Selector {
     let table = FieldTable::of(&Gvr::new("", "v1", "pods"));

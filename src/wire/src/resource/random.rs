@@ -1,7 +1,4 @@
-//! Random numbers for jitter and request ids. Not for secrets.
-
-#[cfg(feature = "gateway")]
-use std::hash::{BuildHasher, RandomState};
+//! Random numbers for jitter. Not for secrets.
 
 /// 64 random bits.
 #[must_use]
@@ -18,17 +15,6 @@ pub fn replay_random(seed: u64) {
 #[must_use]
 pub fn fraction() -> f64 {
     fastrand::f64()
-}
-
-/// A random UUID (RFC 9562, version 4), as in audit ids.
-#[cfg(feature = "gateway")]
-#[must_use]
-pub fn random_uuid() -> String {
-    // Keyed with the operating system's random bytes: replicas that start at the same moment must not use the same ids.
-    let bits = || u128::from(RandomState::new().hash_one(0_u8));
-    uuid::Builder::from_random_bytes((bits() << 64 | bits()).to_be_bytes())
-        .into_uuid()
-        .to_string()
 }
 
 #[cfg(test)]

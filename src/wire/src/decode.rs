@@ -27,7 +27,6 @@ mod scanner;
 mod status;
 mod table;
 mod walk;
-#[cfg(feature = "gateway")]
 mod write_time;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
@@ -44,5 +43,4 @@ pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};
 pub use table::{TableEvent, TableLine, scan_table};
 pub use walk::{JsonMember, elements, member, members, value_of};
-#[cfg(feature = "gateway")]
 pub use write_time::{WriteTimeSource, write_time};

@@ -9,7 +9,6 @@ mod encoding;
 mod event_kind;
 mod fields;
 mod gates;
-#[cfg(feature = "gateway")]
 pub mod groups;
 mod key;
 mod key_ref;
@@ -37,7 +36,5 @@ pub use key_ref::KeyRef;
 pub use kind::{Layout, ResourceKind};
 pub use object::{Object, ObjectParts};
 pub use quote::{quoted, quoted_byte};
-#[cfg(feature = "gateway")]
-pub use random::random_uuid;
 pub use random::{fraction, random, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};

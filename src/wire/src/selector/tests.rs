@@ -2,45 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::samples::{object, pods};
 use super::*;
-use crate::resource::{FieldTable, Gvr, ObjectParts};
 
 const KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const PREFIX_RULE: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-
-fn pods() -> FieldTable {
-    FieldTable::of(&Gvr::new("", "v1", "pods"))
-}
-
-/// A pod with these labels.
-pub(crate) fn object(labels: &[(&str, &str)]) -> Object {
-    let mut fields = vec!["".into(); pods().fields().len()];
-    fields[0] = "node-1".into();
-    fields[4] = "false".into();
-    let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into()));
-    let parts = ObjectParts {
-        namespace: "ns".into(),
-        name: "p".into(),
-        labels: labels.collect(),
-        fields,
-        ..ObjectParts::default()
-    };
-    Object::new(parts, b"{}")
-}
-
-/// A selector of all objects whose labels match `text`.
-pub(crate) fn labelled(text: &str) -> Selector {
-    Selector {
-        labels: LabelSelector::parse(text).unwrap(),
-        ..Selector::default()
-    }
-}
-
-/// A selector of all objects with this value of the label `tier`, which sample objects have.
-pub(crate) fn tier(value: &str) -> Selector {
-    labelled(&format!("tier={value}"))
-}
 
 #[track_caller]
 fn labels_refused(text: &str, message: &str) {

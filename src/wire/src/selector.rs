@@ -8,8 +8,8 @@ mod label;
 mod shard;
 
 pub use field::{FieldSelector, FieldSelectorError, pinned_in};
-#[cfg(test)]
-pub(crate) use label::EVALUATED;
+#[cfg(any(test, feature = "testing"))]
+pub use label::EVALUATED;
 pub use label::{LabelSelector, LabelValues, SelectorError};
 pub use shard::ShardSelector;
 
@@ -61,5 +61,8 @@ impl Selector {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+pub mod samples;
+
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
