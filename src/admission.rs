@@ -418,7 +418,7 @@ impl WatchPermit {
     }
 }
 
-#[cfg(all(test, fanout_loom))]
+#[cfg(all(test, feature = "loom"))]
 mod models;
 #[cfg(test)]
 mod tests;

@@ -118,6 +118,10 @@ mod blocking;
 pub mod informer;
 pub mod upstream;
 
+#[cfg(feature = "gateway")]
+use kube_fanout_cache::sync;
+#[cfg(feature = "gateway")]
+pub use kube_fanout_cache::{cache, fairness, view};
 pub use kube_fanout_wire::{decode, resource, selector};
 
 #[cfg(feature = "client")]
@@ -141,8 +145,6 @@ pub mod auth;
 #[cfg(feature = "gateway")]
 pub mod build_info;
 #[cfg(feature = "gateway")]
-pub mod cache;
-#[cfg(feature = "gateway")]
 pub mod cache_rule;
 #[cfg(feature = "gateway")]
 pub mod check;
@@ -158,8 +160,6 @@ pub mod connection;
 pub mod demo;
 #[cfg(feature = "gateway")]
 pub mod error_chain;
-#[cfg(feature = "gateway")]
-pub mod fairness;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "gateway")]
@@ -187,8 +187,6 @@ pub mod size;
 #[cfg(feature = "gateway")]
 pub mod status;
 #[cfg(feature = "gateway")]
-mod sync;
-#[cfg(feature = "gateway")]
 mod tables;
 #[cfg(feature = "gateway")]
 mod task;
@@ -200,7 +198,5 @@ pub mod tls;
 pub mod top;
 #[cfg(feature = "gateway")]
 mod transport;
-#[cfg(feature = "gateway")]
-pub mod view;
 #[cfg(feature = "gateway")]
 pub mod watch;

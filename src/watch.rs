@@ -111,7 +111,7 @@ impl Watch {
     }
 }
 
-#[cfg(all(test, fanout_loom))]
+#[cfg(all(test, feature = "loom"))]
 mod models;
 #[cfg(test)]
 mod tests;

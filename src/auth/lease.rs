@@ -2,12 +2,12 @@
 //! continues, and is woken when it is revoked. `lease/models.rs` checks the wake-up with loom.
 
 use std::future::{Future, poll_fn};
-#[cfg(not(fanout_loom))]
+#[cfg(not(feature = "loom"))]
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
-#[cfg(fanout_loom)]
+#[cfg(feature = "loom")]
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 use slab::Slab;
@@ -146,7 +146,7 @@ impl Drop for LeaseHold {
     }
 }
 
-#[cfg(all(test, fanout_loom))]
+#[cfg(all(test, feature = "loom"))]
 mod models;
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::reader::check_history;
 use super::*;
-use crate::cache::tests::samples::{Dice, Recorder, Sample, World, keep, kind};
+use crate::cache::samples::{Dice, Recorder, Sample, World, keep, kind};
 use crate::cache::{CacheWriter, Epoch, Event, PastEvent, Sequence};
 use crate::resource::{Layout, ResourceVersion};
 

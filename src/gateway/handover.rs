@@ -493,7 +493,7 @@ mod tests {
             sender.try_send(len).unwrap();
         });
         let handover = handover(&format!("http://{}/", addresses[0]), 1);
-        let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
+        let kind = crate::cache::samples::kind(crate::resource::Layout::Typed);
         let wanted = &WantedState {
             kind,
             cluster: None,
@@ -556,7 +556,7 @@ mod tests {
         let (busy, busy_asked) = scripted(&["429 Too Many Requests", "404 Not Found"]);
         let (denying, denying_asked) = scripted(&["403 Forbidden"]);
         let handover = handover(&format!("http://{busy}/"), 1);
-        let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
+        let kind = crate::cache::samples::kind(crate::resource::Layout::Typed);
         let wanted = &WantedState {
             kind,
             cluster: None,

@@ -26,7 +26,7 @@ use super::resources::{
 };
 use super::unhandled::is_escaped_well;
 use crate::admission::Admission;
-use crate::cache::tests::samples::{World, kind, told};
+use crate::cache::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
 use crate::connection::ClientBody;
 use crate::fairness::{Peer, Permits};

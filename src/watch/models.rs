@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use bytes::Buf;
 
 use super::*;
-use crate::cache::tests::samples::{World, kind, told};
+use crate::cache::samples::{World, kind, told};
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::Hub;

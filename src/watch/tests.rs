@@ -12,7 +12,7 @@ use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::auth::lease::Lease;
-use crate::cache::tests::samples::{Sample, World, kind, told};
+use crate::cache::samples::{Sample, World, kind, told};
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{LabelSelector, Selector};
 use crate::view::{Hub, Marker};

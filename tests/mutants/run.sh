@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Mutation tests with cargo-mutants: makes small changes to the code, one at a time, and checks whether a test notices.
 #
-#   run.sh cache|view|selector|reflector [ARGUMENT...]   in a separate crate that builds in seconds: first with the tests of that module; mutants
-#                                               that these miss, with all tests of that crate
-#   run.sh serving [ARGUMENT...]                delivery and admission, in the whole crate: about a minute per mutant
+#   run.sh cache|view|selector [ARGUMENT...]   in a crate that builds in seconds: first with the tests of that module; mutants that these
+#                                              miss, with all tests of that crate
+#   run.sh reflector|serving [ARGUMENT...]     reflector; delivery and admission: in the gateway's crate, about a minute per mutant
 #
-# ARGUMENTs are passed to cargo-mutants, such as --file src/cache/ring.rs, --shard 0/4 or --list. Results are in
+# ARGUMENTs are passed to cargo-mutants, such as --file src/cache/src/cache/ring.rs, --shard 0/4 or --list. Results are in
 # target/mutants/NAME/mutants.out; a table of them is printed at the end. Mutants that no test can detect are listed, with the reason, in
 # equivalent.txt beside this script. Exit code: 0 if each viable mutant was caught or is listed there, 1 if not, 2 usage, 3 setup failed.
 set -euo pipefail
@@ -35,26 +35,14 @@ options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Deb
     # Only loom builds these.
     --exclude '**/models.rs' --exclude '**/loom_cells.rs')
 
-# alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, first with the tests whose names begin with TESTS, then with all tests.
-alone() {
-    local crate=$work/crate files=$1 tests=$2 zone
+# crate PACKAGE MODULE [ARGUMENT...]: mutants of a module of a small crate, first with the module's tests, then with all of the crate.
+crate() {
+    local package=$1 module=$2 files code=0
+    files=$(echo src/*/src/"$module.rs")
     shift 2
-    rm -rf "$crate"
-    mkdir -p "$crate/src/upstream" "$crate/tests"
-    cp -r tests/captured "$crate/tests/"
-    for zone in sync resource decode selector cache view fairness upstream/backoff upstream/reflector; do
-        cp "src/$zone.rs" "$crate/src/$(dirname "$zone")/"
-        [ ! -d "src/$zone" ] || cp -r "src/$zone" "$crate/src/$zone"
-    done
-    printf '//! Where objects come from.\n\npub mod backoff;\npub mod reflector;\n' >"$crate/src/upstream.rs"
-    printf '//! The pure zone of kube-fanout, to be tested alone.\n\n' >"$crate/src/lib.rs"
-    printf 'pub mod %s;\n' sync resource decode selector cache view fairness upstream >>"$crate/src/lib.rs"
-    cp Cargo.lock "$crate/"
-    "$here/manifest.py" Cargo.toml "$crate/src" >"$crate/Cargo.toml"
-    # The crate is in a folder that git ignores.
-    local mutants=(cargo mutants --dir "$crate" "${options[@]}" --gitignore false --jobs 2 --file "$files.rs" --file "$files/**" "$@") code=0
+    local mutants=(cargo mutants --dir . --package "$package" "${options[@]}" --jobs 2 --file "$files" --file "${files%.rs}/**" "$@")
     rm -f "$first"
-    "${mutants[@]}" --minimum-test-timeout 10 -- -E "test(/^$tests::/)" || code=$?
+    "${mutants[@]}" --minimum-test-timeout 10 -- -E "test(/^$module::/)" || code=$?
     [ -s "$work/mutants.out/missed.txt" ] || return "$code"
     cp "$work/mutants.out/outcomes.json" "$first"
     # A mutant that timed out would time out again, after a longer limit.
@@ -62,14 +50,15 @@ alone() {
     "${mutants[@]}" --minimum-test-timeout 40 --iterate
 }
 
-cache() { alone src/cache cache "$@"; }
-view() { alone src/view view "$@"; }
-selector() { alone src/selector selector "$@"; }
-selector() { alone src/selector selector "$@"; }
-reflector() { alone src/upstream/reflector upstream::reflector "$@"; }
+cache() { crate kube-fanout-cache cache "$@"; }
+view() { crate kube-fanout-cache view "$@"; }
+selector() { crate kube-fanout-wire selector "$@"; }
+reflector() {
+    cargo mutants --dir . --package kube-fanout "${options[@]}" --file src/upstream/reflector.rs --file 'src/upstream/reflector/**' "$@" -- --lib -- reflector
+}
 
 serving() {
-    cargo mutants --dir . "${options[@]}" --file src/watch/delivery.rs --file 'src/watch/delivery/**' \
+    cargo mutants --dir . --package kube-fanout "${options[@]}" --file src/watch/delivery.rs --file 'src/watch/delivery/**' \
         --file src/admission.rs --file 'src/admission/**' "$@" -- --lib -- delivery admission
 }
 

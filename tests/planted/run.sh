@@ -78,32 +78,45 @@ fi
 git -C "$top" diff --quiet HEAD -- . ':!tests/planted' 2>/dev/null || echo "run.sh: uncommitted changes are not in the copy" >&2
 export CARGO_TARGET_DIR=${PLANTED_TARGET:-$work/build} CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-1}
 
-# A finder is written as in docs/INFORMER.md: a::b::test of the library, tests/NAME::test of another test binary. The library's modules
-# called models are for loom, in a build of their own.
+# A finder is written as in docs/INFORMER.md: a::b::test of a library, tests/NAME::test of another test binary. Modules called models
+# are for loom, in a build of their own.
 binary_of() {
   case $1 in
     tests/*) local path=${1#tests/}; echo "${path%%/*}" ;;
-    *::models::*) echo loom ;;
-    *) echo lib ;;
+    *::models::*) echo "loom:$(package_of "$1")" ;;
+    *) echo "lib:$(package_of "$1")" ;;
   esac
+}
+# The crate whose library has the module that the finder's path begins with.
+package_of() {
+  local folder
+  for folder in "$top"/src/*/src; do
+    [ ! -e "$folder/${1%%::*}.rs" ] || { folder=${folder%/src}; echo "kube-fanout-${folder##*/}"; return; }
+  done
+  echo kube-fanout
 }
 finder_of() { sed -n 's/^Found by: //p' "$1"; }
 test_of() { case $1 in tests/*) echo "${1#tests/*/}" ;; *) echo "$1" ;; esac; }
 
-# Builds the test binary $1 of the copy, and prints its path.
+# Builds these test binaries of the copy, all of them of one kind, and prints the path of each.
 build() {
+  local binary name
   # The form of the crate that .ci/check.sh builds, so that its dependencies are there.
-  local how=(cargo test --locked --no-run --features otlp,profile)
+  local how=(cargo test --locked --no-run --message-format json-render-diagnostics --features kube-fanout/otlp,kube-fanout/profile --package kube-fanout)
   case $1 in
-    lib) how+=(--lib) ;;
-    loom) how=(cargo rustc --locked --features otlp,profile --lib --profile test) ;;
+    lib:*) how+=(--lib) ;;
+    loom:*) how+=(--lib --features kube-fanout/loom) ;;
     *) how+=(--test "$1") ;;
   esac
-  how+=(--message-format json-render-diagnostics)
-  [ "$1" != loom ] || how+=(-- --cfg fanout_loom)
+  for binary in "$@"; do
+    case $binary in *:*) how+=(--package "${binary#*:}") ;; esac
+  done
   (cd "$tree" && "${how[@]}") >"$work/build.json" 2>"$work/build.log" </dev/null || return
-  # The test binary, not the program that it starts.
-  sed -n 's/.*"test":true},"features".*"executable":"\([^"]*\)".*/\1/p' "$work/build.json"
+  for binary in "$@"; do
+    name=${binary#*:}
+    # The test binary, not the program that it starts.
+    sed -n 's/.*"name":"'"${name//-/_}"'".*"test":true},"features".*"executable":"\([^"]*\)".*/\1/p' "$work/build.json"
+  done
 }
 
 # Runs these tests of a binary, or the whole binary if none are named.
@@ -111,7 +124,7 @@ tests() { (cd "$tree" && timeout --kill-after 5 "$limit" "$@") >"$work/test.log"
 
 arguments_of() {
   case $mode:$1 in
-    all:loom) echo models:: ;;
+    all:loom:*) echo models:: ;;
     all:*) ;;
     *) echo --exact; for finder in "${@:2}"; do test_of "$finder"; done ;;
   esac
@@ -172,19 +185,22 @@ plant_all() {
 
 # Of the defects that the library's tests find, plants as many as apply on top of each other; then runs each defect's own test.
 plant_together() {
-  local planted=() finders=" " program finder code
+  local planted=() finders=" " binaries=() programs=() finder code at
   restore
   for patch in "${patches[@]}"; do
     finder=$(finder_of "$patch")
-    [ "$(binary_of "$finder")" = lib ] && [[ "$finders" != *" $finder "* ]] && applies "$tree" "$patch" || continue
+    [[ "$(binary_of "$finder")" == lib:* ]] && [[ "$finders" != *" $finder "* ]] && applies "$tree" "$patch" || continue
     planted+=("$patch") finders+="$finder "
   done
   [ "${#planted[@]}" -gt 0 ] || unfit "none of them can be planted together"
-  program=$(build lib) || { tail -n 20 "$work/build.log" >&2; unfit "${#planted[@]} defects do not compile together"; }
+  mapfile -t binaries < <(for patch in "${planted[@]}"; do binary_of "$(finder_of "$patch")"; done | sort -u)
+  build "${binaries[@]}" >"$work/programs" || { tail -n 20 "$work/build.log" >&2; unfit "${#planted[@]} defects do not compile together"; }
   echo "${#planted[@]} of ${#patches[@]} planted together, built in $SECONDS s"
+  mapfile -t programs <"$work/programs"
   for patch in "${planted[@]}"; do
     code=0
-    tests "$program" --exact "$(finder_of "$patch")" || code=$?
+    for at in "${!binaries[@]}"; do [ "${binaries[at]}" != "$(binary_of "$(finder_of "$patch")")" ] || break; done
+    tests "${programs[at]}" --exact "$(finder_of "$patch")" || code=$?
     if [ "$code" = 0 ]; then
       fails "$patch" "NOT FOUND by $(finder_of "$patch")"
     fi
@@ -203,7 +219,7 @@ if [ "$mode" = together ]; then
 fi
 binaries=$(for patch in "${patches[@]}"; do binary_of "$(finder_of "$patch")"; done | sort -u)
 # The models last: they need another build of the same library.
-for binary in $(grep -vx loom <<<"$binaries" || true) $(grep -x loom <<<"$binaries" || true); do
+for binary in $(grep -v '^loom:' <<<"$binaries" || true) $(grep '^loom:' <<<"$binaries" || true); do
   mine=()
   for patch in "${patches[@]}"; do
     [ "$(binary_of "$(finder_of "$patch")")" != "$binary" ] || mine+=("$patch")

@@ -46,20 +46,22 @@ fi || unfit "cannot copy the tree"
 for patch in "$here"/planted/*.patch; do
   git -C "$tree" apply "$patch" || unfit "$patch no longer applies"
 done
-cat >>"$tree/src/net.rs" <<'RUST'
+cat >>"$tree/src/wire/src/lib.rs" <<'RUST'
 
 /// Whether this run has the planted defect.
 #[expect(clippy::disallowed_methods, reason = "the argument of a test is in the environment")]
-pub(crate) fn planted(name: &str) -> bool {
+#[must_use]
+pub fn planted(name: &str) -> bool {
     static PLANT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     PLANT.get_or_init(|| std::env::var("FANOUT_SIM_PLANT").ok()).as_deref() == Some(name)
 }
 RUST
 # A version of its own: in the same directory, Cargo would take this build for one of the tree that the copy is of.
-sed -i '0,/^version = .*/s//version = "0.0.0"/' "$tree/Cargo.toml"
-sed -i '/^name = "kube-fanout"$/{n;s/".*"/"0.0.0"/}' "$tree/Cargo.lock"
+for manifest in "$tree"/{.,src/*}/Cargo.toml; do sed -i '0,/^version = .*/s//version = "0.0.0"/' "$manifest"; done
+sed -i -E '/^name = "kube-fanout(-cache|-wire)?"$/{n;s/".*"/"0.0.0"/}' "$tree/Cargo.lock"
 program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --features otlp,profile,sim \
-  --config profile.dev.package.kube-fanout.opt-level=1 --no-run --message-format json 2>"$work/planted.log" |
+  --config profile.dev.package.kube-fanout.opt-level=1 --config profile.dev.package.kube-fanout-cache.opt-level=1 \
+  --config profile.dev.package.kube-fanout-wire.opt-level=1 --no-run --message-format json 2>"$work/planted.log" |
   sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -n 1)
 [ -n "$program" ] || unfit "it does not build: $work/planted.log"
 

@@ -311,10 +311,10 @@ const PURE: &[&str] = &[
     "src/protocol",
     "src/wire/src/resource",
     "src/wire/src/decode",
-    "src/cache",
+    "src/cache/src/cache",
     "src/cache_rule",
     "src/wire/src/selector",
-    "src/view",
+    "src/cache/src/view",
     "src/audit/event",
     "src/audit/policy",
     "src/audit/request",
@@ -358,8 +358,8 @@ const IMPURE: &[&str] = &[
 const ATOMICS: &[&str] = &[
     "src/allocator.rs",
     "src/auth/lease.rs",
-    "src/cache/sync.rs",
-    "src/cache/sync/loom_cells.rs",
+    "src/cache/src/cache/sync.rs",
+    "src/cache/src/cache/sync/loom_cells.rs",
     "src/metrics/sharded.rs",
     "src/watch/progress.rs",
 ];
@@ -582,18 +582,22 @@ fn planted(path: &str, text: &str, expected: &str) {
 #[test]
 fn a_planted_edge_is_found() {
     planted(
-        "src/cache/ring.rs",
+        "src/cache/src/cache/ring.rs",
         "\nuse crate::upstream::Reflector;",
-        "src/cache/ring.rs:2: cache -> upstream::Reflector",
+        "src/cache/src/cache/ring.rs:2: cache -> upstream::Reflector",
     );
     planted(
         "src/decode.rs",
         "use crate::{resource::Gvr, cache};",
         "decode -> cache",
     );
-    planted("src/view.rs", "use super::metrics;", "view -> metrics");
     planted(
-        "src/view/a/b.rs",
+        "src/cache/src/view.rs",
+        "use super::metrics;",
+        "view -> metrics",
+    );
+    planted(
+        "src/cache/src/view/a/b.rs",
         "use super::super::super::metrics;",
         "view -> metrics",
     );
@@ -624,15 +628,15 @@ fn granted_edges_and_prose_are_left_alone() {
             "use crate::upstream::{client::{A, B}};",
         ),
         (
-            "src/view/a.rs",
+            "src/cache/src/view/a.rs",
             "use super::metrics; use crate::cache::Ring;",
         ),
         (
-            "src/cache.rs",
+            "src/cache/src/cache.rs",
             "/// See [`crate::upstream`].\nconst A: &str = \"crate::gateway\";",
         ),
         (
-            "src/cache.rs",
+            "src/cache/src/cache.rs",
             "#[cfg(test)]\nmod tests { use crate::decode; }",
         ),
         ("src/demo.rs", "use crate::gateway::run;"),
@@ -656,10 +660,16 @@ fn planted_clocks_and_atomics_are_found() {
         "fn f() { let now = std::time::Instant::now(); }",
     );
     assert_violation(&purity_violations(&clock), "Instant::now");
-    let wait = Source::new("src/cache/ring.rs", "async fn f() {}");
+    let wait = Source::new("src/cache/src/cache/ring.rs", "async fn f() {}");
     assert_violation(&purity_violations(&wait), "async");
     let driver = Source::new("src/upstream/client.rs", "async fn f() {}");
     assert_eq!(purity_violations(&driver), Vec::<String>::new());
-    let atomic = Source::new("src/view/waiters.rs", "use std::sync::atomic::AtomicBool;");
-    assert_violation(&atomic_violations(&atomic), "src/view/waiters.rs:1");
+    let atomic = Source::new(
+        "src/cache/src/view/waiters.rs",
+        "use std::sync::atomic::AtomicBool;",
+    );
+    assert_violation(
+        &atomic_violations(&atomic),
+        "src/cache/src/view/waiters.rs:1",
+    );
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::head_timer::IDLE_TIMEOUT;
 use super::*;
-use crate::cache::tests::samples::{World, kind};
+use crate::cache::samples::{World, kind};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
 use crate::serve::Service;

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::cache::WatchCache;
-use crate::cache::tests::samples::{World, kind};
+use crate::cache::samples::{World, kind};
 use crate::resource::Layout;
 use crate::upstream::driver::tests::scripted::{Asked, Script};
 use crate::view::Hub;

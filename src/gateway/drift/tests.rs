@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::cache::tests::samples::{Sample as CachedSample, World, kind};
+use crate::cache::samples::{Sample as CachedSample, World, kind};
 use crate::gateway::drain_flag::DrainFlag;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};

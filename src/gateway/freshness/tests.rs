@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::cache::tests::samples::{World, kind};
+use crate::cache::samples::{World, kind};
 use crate::resource::Layout;
 use crate::upstream::driver::RequestPurpose;
 use crate::upstream::driver::tests::scripted::{Asked, Script, settled, sort_of};
@@ -188,7 +188,7 @@ async fn comparisons_are_paged_and_their_rate_is_bounded() {
     }
     let state = scene.world.state.clone();
     let entry = |(key, sample): (&'_ String, &_)| -> (String, u64) {
-        let sample: &crate::cache::tests::samples::Sample = sample;
+        let sample: &crate::cache::samples::Sample = sample;
         (key[2..].to_owned(), sample.version)
     };
     let entries: Vec<(String, u64)> = state.iter().map(entry).collect();

@@ -22,7 +22,7 @@ use super::*;
 use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::auth::guard::Forwarding;
-use crate::cache::tests::samples::keep;
+use crate::cache::samples::keep;
 use crate::cache_rule::ApiService;
 use crate::config::ResourcePattern;
 use crate::decode::UpstreamStatus;

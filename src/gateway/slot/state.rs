@@ -118,7 +118,7 @@ impl SlotStateMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::tests::samples::{World, kind};
+    use crate::cache::samples::{World, kind};
     use crate::resource::Layout;
     use crate::selector::Selector;
     use std::time::{Duration, Instant};

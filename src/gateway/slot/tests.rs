@@ -20,7 +20,7 @@ use super::sink::SlotSink;
 use super::*;
 use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
-use crate::cache::tests::samples::keep;
+use crate::cache::samples::keep;
 use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
 use crate::checkpoint::directory::StateDirectory;
 use crate::gateway::checkpoints::Checkpoints;

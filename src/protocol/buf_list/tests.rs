@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::cache::tests::samples::Sample;
+use crate::cache::samples::Sample;
 use crate::cache::{Chunk, ObjectMap};
 use crate::resource::{Layout, Object};
 

@@ -6,7 +6,7 @@ use bytes::Buf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::samples::{Sample, keep, kind};
 use crate::cache::{CacheWriter, Observer, Snapshot};
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::indent::Indenter;
@@ -385,7 +385,7 @@ impl std::task::Wake for Woken {
 #[test]
 fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
     let mut snapshot = Snapshot::clone(&snapshot(Layout::Dynamic, &["a/1", "a/2", "a/3"]));
-    let object = crate::cache::tests::samples::uncuttable("a/2", 30);
+    let object = crate::cache::samples::uncuttable("a/2", 30);
     snapshot.objects.insert(object);
     for limit in [0, 3] {
         let page = page(&Arc::new(snapshot.clone()), &everything(), None, limit);

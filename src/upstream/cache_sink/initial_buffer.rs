@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cache::tests::samples::Sample;
+    use crate::cache::samples::Sample;
 
     #[derive(Clone, Copy, Debug)]
     enum Step {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::cache::PastEvent;
-use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::samples::{Sample, keep, kind};
 use crate::resource::Layout;
 use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::Hub;

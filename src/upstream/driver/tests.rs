@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::samples::{Sample, keep, kind};
 use crate::cache::{ApplyOutcome, CacheWriter};
 use crate::resource::{Encoding, Layout, Object, ResourceVersion};
 use crate::upstream::backoff::Backoff;

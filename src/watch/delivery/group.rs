@@ -169,7 +169,7 @@ impl SharedChunks {
     }
 }
 
-#[cfg(all(test, fanout_loom))]
+#[cfg(all(test, feature = "loom"))]
 mod models;
 #[cfg(test)]
 mod tests {
@@ -178,7 +178,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cache::tests::samples::kind;
+    use crate::cache::samples::kind;
     use crate::cache::{Arrival, WriteAge};
     use crate::resource::Layout;
     use crate::selector::Selector;

@@ -128,5 +128,5 @@ pub(super) fn waker<A: Send + 'static>(inbox: &Arc<Inbox<A>>, token: WakeToken) 
     Waker::from(Arc::new(Signal { inbox, token }))
 }
 
-#[cfg(all(test, fanout_loom))]
+#[cfg(all(test, feature = "loom"))]
 mod models;

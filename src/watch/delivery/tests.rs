@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::auth::lease::{Lease, LeaseHold};
-use crate::cache::tests::samples::{World, kind, told};
+use crate::cache::samples::{World, kind, told};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Gvr, Layout, ResourceVersion};
 use crate::selector::Selector;

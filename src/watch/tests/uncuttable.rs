@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::Change;
-use crate::cache::tests::samples::uncuttable;
+use crate::cache::samples::uncuttable;
 use crate::fairness::Peer;
 use crate::view::{MetaVersion, ObjectFormat, ObjectPart};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cache::tests::samples::{Sample, World, keep, kind};
+use crate::cache::samples::{Sample, World, keep, kind};
 use crate::cache::{
     CacheWriter, DispatchOutcome, Event, Observer, PriorState, Retention, Sequence, WatchCache,
 };

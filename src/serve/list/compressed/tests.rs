@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 
 use super::*;
 use crate::cache::Snapshot;
-use crate::cache::tests::samples::kind;
+use crate::cache::samples::kind;
 use crate::resource::{Encoding, FieldTable, Layout};
 use crate::selector::{LabelSelector, Selector};
 use crate::serve::list::tests::{

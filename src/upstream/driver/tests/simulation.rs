@@ -12,7 +12,7 @@ use http_body::Body;
 use tokio::time::Instant as Moment;
 
 use super::*;
-use crate::cache::tests::samples::{Dice, told};
+use crate::cache::samples::{Dice, told};
 use crate::resource::Encoding;
 use crate::selector::Selector;
 use crate::view::{Marker, ServedResource};

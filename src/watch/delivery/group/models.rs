@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use super::*;
-use crate::cache::tests::samples::{World, kind};
+use crate::cache::samples::{World, kind};
 use crate::resource::Layout;
 use crate::selector::Selector;
 use crate::view::Hub;

@@ -27,7 +27,7 @@ use super::super::limits::{LIMITS, TurnLimits};
 use super::super::new_stream::NewStream;
 use super::super::worker::DeliveryWorker;
 use crate::auth::lease::Lease;
-use crate::cache::tests::samples::{Dice, World, kind};
+use crate::cache::samples::{Dice, World, kind};
 use crate::connection::websocket::SocketIo;
 use crate::protocol::websocket::Framing;
 use crate::resource::{Layout, ResourceVersion};

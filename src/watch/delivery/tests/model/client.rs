@@ -10,7 +10,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use super::stage::{Flag, Sees};
 use super::wire::Wire;
 use crate::auth::lease::Lease;
-use crate::cache::tests::samples::{Past, World};
+use crate::cache::samples::{Past, World};
 use crate::connection::websocket::SocketIo;
 use crate::transport::Transport;
 use crate::watch::WatchBody;

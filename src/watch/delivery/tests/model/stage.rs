@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use crate::cache::tests::samples::{Dice, Sample, World};
+use crate::cache::samples::{Dice, Sample, World};
 use crate::resource::ResourceVersion;
 use crate::selector::{LabelSelector, Selector};
 use crate::watch::{WatchRecorder, WatchTotals};

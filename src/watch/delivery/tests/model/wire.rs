@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stage::Stage;
-use crate::cache::tests::samples::Dice;
+use crate::cache::samples::Dice;
 use crate::transport::MemoryIo;
 
 /// The server's end of the connection, and the script's control of it.
