@@ -30,12 +30,15 @@ impl Source {
         path.split('/').collect()
     }
 
-    /// Whether the file contains only tests or loom models.
+    /// Whether the file contains only tests, samples for tests, or loom models.
     pub(crate) fn is_test(&self) -> bool {
         let parts: Vec<&str> = self.path.split('/').collect();
-        parts
-            .iter()
-            .any(|part| matches!(*part, "tests" | "tests.rs" | "models" | "models.rs"))
+        parts.iter().any(|part| {
+            matches!(
+                *part,
+                "tests" | "tests.rs" | "samples.rs" | "models" | "models.rs"
+            )
+        })
     }
 
     /// Lines of code with their numbers, starting at 1.

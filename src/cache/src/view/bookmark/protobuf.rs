@@ -130,7 +130,7 @@ mod tests {
 
     /// The bookmarks of a captured stream: frame, version, span of the version's digits, and marker.
     fn bookmarks(name: &str) -> Vec<(Vec<u8>, ResourceVersion, ByteSpan, Marker)> {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/captured");
         let mut framer = Frames::new(Encoding::Protobuf, 1 << 20);
         framer.push(&std::fs::read(format!("{folder}/{name}.frames")).unwrap());
         let mut found = Vec::new();

@@ -21,7 +21,7 @@ fn kind(layout: Layout, encoding: Encoding) -> ResourceKind {
 
 /// The frames of a captured stream that carry an object, with that object.
 fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/captured");
     let extension = match encoding {
         Encoding::Json => "lines",
         Encoding::Protobuf => "frames",

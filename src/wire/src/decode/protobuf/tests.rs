@@ -11,7 +11,7 @@ use crate::resource::{ByteSpan, Encoding, EventKind, FieldTable, Gvr, ObjectPart
 /// A file of tests/captured.
 pub(super) fn captured(name: &str) -> Vec<u8> {
     std::fs::read(format!(
-        "{}/tests/captured/{name}",
+        "{}/../../tests/captured/{name}",
         env!("CARGO_MANIFEST_DIR")
     ))
     .unwrap()

@@ -9,7 +9,7 @@ use crate::decode::{
 use crate::resource::{Encoding, EventKind, FieldTable};
 
 fn captured(name: &str) -> Vec<u8> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/captured");
     std::fs::read(format!("{folder}/{name}")).unwrap()
 }
 
