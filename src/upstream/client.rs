@@ -9,7 +9,6 @@
 mod body;
 mod connection;
 mod credentials;
-mod endpoint_mask;
 mod endpoint_probe;
 mod endpoint_state;
 mod endpoint_table;
@@ -48,7 +47,7 @@ pub use body::{
     BodyObserver, BodySendGuard, RequestBody, RequestBodyError, ResponseBody, ResponseBodyError,
 };
 pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
-pub use endpoints::{EndpointRecorder, OWN_SILENCE};
+pub use endpoints::EndpointRecorder;
 #[cfg(feature = "gateway")]
 pub use inspection::ConnectionParts;
 pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};

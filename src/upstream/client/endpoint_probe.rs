@@ -11,12 +11,14 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::endpoint_table::{EndpointFailure, EndpointMask, ProbeOutcome};
-use super::endpoints::{EndpointRecorder, PROBE_TIMEOUT, is_local};
+use super::endpoint_table::{ClusterUid, EndpointFailure, ProbeAnswer, ProbeOutcome};
+use super::endpoints::{EndpointRecorder, is_local};
 use super::{Client, RequestBody, ResponseBody, SendError};
 
-/// The time for the uid of a server that is not ready.
-const UID_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for a check. `/readyz` waits up to 2 s for etcd.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The pause between two rounds of checks until one says which cluster it is.
+const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest answer that is read: an object with all its annotations and managed fields, which etcd bounds at 1.5 MiB, in JSON.
 const ANSWER_LEN_MAX: usize = 3 << 20;
 
@@ -44,24 +46,27 @@ impl Client {
         self.shared.endpoints.have_moved()
     }
 
-    /// Checks all API servers once. The first one, in the order of the configuration, whose uid can be read decides which cluster
-    /// the others must belong to; from then on requests can be sent.
+    /// Checks all API servers once, at the same time. The first one, in the order of the configuration, that tells its uid decides
+    /// which cluster the others must belong to; from then on requests can be sent.
     pub async fn check_endpoints(&self) {
         let endpoints = &self.shared.endpoints;
         if !endpoints.are_several() {
             return;
         }
+        let began = Instant::now();
         let mut checks = JoinSet::new();
         for index in 0..endpoints.names().len() {
             let client = self.clone();
-            if endpoints.have_cluster() {
-                checks.spawn(async move { client.check(index).await });
-            } else {
-                client.check(index).await;
+            checks.spawn(async move { (index, client.probe(index).await) });
+        }
+        let mut outcomes = vec![ProbeOutcome::Undecided; endpoints.names().len()];
+        while let Some(checked) = checks.join_next().await {
+            // One that has panicked has decided nothing.
+            if let Ok((index, outcome)) = checked {
+                outcomes[index] = outcome;
             }
         }
-        while checks.join_next().await.is_some() {}
-        endpoints.start();
+        endpoints.all_probed(outcomes, began);
     }
 
     /// Checks the API servers as long as the future is polled. Never ends; with a single server it does nothing.
@@ -70,76 +75,54 @@ impl Client {
         if !endpoints.are_several() {
             return std::future::pending().await;
         }
-        endpoints.start();
-        let mut checks = JoinSet::new();
-        let mut running = EndpointMask::default();
-        loop {
-            for index in endpoints.due(running) {
-                // Until the cluster is known, only one answer at a time may decide it.
-                if endpoints.have_cluster() || checks.is_empty() {
-                    running.insert(index);
-                    let client = self.clone();
-                    checks.spawn(async move {
-                        client.check(index).await;
-                        index
-                    });
-                }
-            }
-            let waits_for_cluster = !endpoints.have_cluster() && !checks.is_empty();
-            tokio::select! {
-                Some(checked) = checks.join_next() => match checked {
-                    Ok(index) => running.remove(index),
-                    // A check has panicked: the owner of this task starts anew.
-                    Err(_) => return,
-                },
-                () = endpoints.wait_until_due(running), if !waits_for_cluster => {}
-            }
+        while !endpoints.have_cluster() {
+            self.check_endpoints().await;
+            tokio::time::sleep(ROUND_INTERVAL).await;
         }
+        let mut checks = JoinSet::new();
+        for index in 0..endpoints.names().len() {
+            let client = self.clone();
+            checks.spawn(async move {
+                loop {
+                    tokio::time::sleep(client.shared.endpoints.pause(index)).await;
+                    client.check(index).await;
+                }
+            });
+        }
+        // None ends unless it panics: the owner of this task starts anew.
+        checks.join_next().await;
     }
 
     async fn check(&self, index: usize) {
+        let began = Instant::now();
         let outcome = self.probe(index).await;
-        if matches!(outcome, ProbeOutcome::Failed { .. }) {
-            self.renew_check(index);
-        }
-        self.shared.endpoints.probed(index, outcome);
+        self.shared.endpoints.probed(index, outcome, began);
     }
 
+    /// Whether a server is ready, only `/readyz` decides: under load it refuses or delays other requests, and that load must not move
+    /// to the next server.
     async fn probe(&self, index: usize) -> ProbeOutcome {
         let until = Instant::now() + PROBE_TIMEOUT;
-        match self.read_until(until, index, READY_PATH).await {
-            Ok((status, _)) if status.is_server_error() => ProbeOutcome::Unready {
-                reason: format!("{READY_PATH} answers {status}"),
-                uid: self.uid_if_unproven(until, index).await,
-            },
-            Ok((StatusCode::UNAUTHORIZED, _)) => ProbeOutcome::Unauthorized,
-            Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
-            Ok(_) => match self.read_until(until, index, CLUSTER_PATH).await {
-                Ok((status, body)) => identity(status, body.as_deref()),
-                Err(outcome) => outcome,
-            },
-            Err(outcome) => outcome,
-        }
-    }
-
-    /// The uid that a server tells although it is not ready, if it is not proven that it belongs to the cluster.
-    async fn uid_if_unproven(&self, until: Instant, index: usize) -> Option<String> {
-        if self.shared.endpoints.is_proven(index) {
-            return None;
-        }
-        // That it is not ready is known even if this takes long.
-        let until = until.min(Instant::now() + UID_TIMEOUT);
-        let answer = self.read_until(until, index, CLUSTER_PATH).await;
-        let (status, body) = answer.ok()?;
-        match identity(status, body.as_deref()) {
-            ProbeOutcome::Identified(uid) => uid,
-            ProbeOutcome::Ready
-            | ProbeOutcome::Unready { .. }
-            | ProbeOutcome::Unidentified
-            | ProbeOutcome::Unauthorized
-            | ProbeOutcome::Failed { .. }
-            | ProbeOutcome::Undecided => None,
-        }
+        let status = match self.read_until(until, index, READY_PATH).await {
+            Ok((status, _)) => status,
+            Err(outcome) => {
+                // The connection may be silent although the server is not.
+                self.renew_check(index);
+                return outcome;
+            }
+        };
+        let cluster = self.read_until(until, index, CLUSTER_PATH).await;
+        let is_unauthorized = |cluster: &(StatusCode, _)| cluster.0 == StatusCode::UNAUTHORIZED;
+        ProbeOutcome::Answered(ProbeAnswer {
+            unready: status
+                .is_server_error()
+                .then(|| format!("{READY_PATH} answers {status}")),
+            is_authorized: status != StatusCode::UNAUTHORIZED
+                && !cluster.as_ref().is_ok_and(is_unauthorized),
+            uid: cluster.map_or(ClusterUid::Untold, |(status, body)| {
+                cluster_uid(status, body.as_deref())
+            }),
+        })
     }
 
     /// What [`Client::read`] returns, or a failure if that takes too long.
@@ -184,9 +167,8 @@ impl Client {
     }
 }
 
-/// The cluster that an answer names. Without permission to read the namespace, or where it does not exist, the cluster is
-/// unknown. Any other answer says nothing: whether the server is ready, only `/readyz` decides.
-fn identity(status: StatusCode, body: Option<&[u8]>) -> ProbeOutcome {
+/// The uid that an answer tells. Without permission to read the namespace, or where it does not exist, nobody can tell it.
+fn cluster_uid(status: StatusCode, body: Option<&[u8]>) -> ClusterUid {
     #[derive(Deserialize)]
     struct Namespace {
         metadata: Metadata,
@@ -197,12 +179,13 @@ fn identity(status: StatusCode, body: Option<&[u8]>) -> ProbeOutcome {
     }
     match status {
         StatusCode::OK => match body.map(serde_json::from_slice::<Namespace>) {
-            Some(Ok(namespace)) => ProbeOutcome::Identified(Some(namespace.metadata.uid)),
-            Some(Err(_)) | None => ProbeOutcome::Unidentified,
+            Some(Ok(namespace)) => ClusterUid::Told(namespace.metadata.uid),
+            Some(Err(_)) | None => ClusterUid::Untold,
         },
-        StatusCode::UNAUTHORIZED => ProbeOutcome::Unauthorized,
-        StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => ProbeOutcome::Identified(None),
-        _ => ProbeOutcome::Unidentified,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+            ClusterUid::Denied
+        }
+        _ => ClusterUid::Untold,
     }
 }
 

@@ -5,23 +5,16 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::StatusCode;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::SendError;
 use super::endpoint_table::{
-    EndpointChange, EndpointChoice, EndpointFailure, EndpointMask, EndpointState, EndpointTable,
-    ProbeOutcome,
+    EndpointChange, EndpointChoice, EndpointFailure, EndpointState, EndpointTable, ProbeOutcome,
+    RETURN_AFTER,
 };
-
-/// The time for a check. `/readyz` waits up to 2 s for etcd.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
-/// A call of the gateway itself that is given up after this silence says something about the server. Proofs of freshness, the
-/// most frequent of them, are given up later than that.
-pub const OWN_SILENCE: Duration = Duration::from_millis(2_500);
 
 /// Records what happens to the API servers of a client, which it names by their index.
 pub trait EndpointRecorder: Send + Sync + std::fmt::Debug {
@@ -44,20 +37,20 @@ pub(super) struct Endpoints {
     names: Vec<String>,
     table: Mutex<EndpointTable>,
     choice: watch::Sender<EndpointChoice>,
-    suspicion: Notify,
     recorder: OnceLock<Arc<dyn EndpointRecorder>>,
 }
 
 impl Endpoints {
+    /// Which endpoint is preferred is drawn, so that the replicas of a gateway spread.
     pub(super) fn new(names: Vec<String>, random: u64) -> Self {
         let count = names.len().max(1);
         let preferred = usize::try_from(random % count as u64).unwrap_or(0);
-        let table = EndpointTable::new(count, preferred, now());
+        let return_after = RETURN_AFTER.mul_f64(1.0 + crate::resource::fraction());
+        let table = EndpointTable::new(count, preferred, return_after, now());
         Self {
             names,
             choice: watch::Sender::new(table.choice()),
             table: Mutex::new(table),
-            suspicion: Notify::new(),
             recorder: OnceLock::new(),
         }
     }
@@ -86,20 +79,21 @@ impl Endpoints {
     }
 
     /// The endpoint for the next attempt of a request that these endpoints have failed.
-    pub(super) fn next(&self, failed: EndpointMask) -> Option<usize> {
-        if !self.are_several() {
-            return (!failed.contains(0)).then_some(0);
+    pub(super) fn next(&self, failed: &[usize]) -> Option<usize> {
+        match self.are_several() {
+            true => self.choice.borrow().next(failed),
+            false => failed.is_empty().then_some(0),
         }
-        let next = self.choice.borrow().next(failed);
-        if next.is_none() {
-            self.suspect_all();
-        }
-        next
     }
 
     /// Waits until requests that wait for this endpoint should go to another one.
     pub(super) fn abandoned(&self, index: usize) -> impl Future<Output = ()> + Send + Sync + use<> {
         self.wait_for(move |choice| choice.is_abandoned(index))
+    }
+
+    /// Waits until it is known that an endpoint belongs to another cluster.
+    pub(super) fn foreign(&self, index: usize) -> impl Future<Output = ()> + Send + Sync + use<> {
+        self.wait_for(move |choice| choice.is_foreign(index))
     }
 
     fn wait_for<F>(&self, holds: F) -> impl Future<Output = ()> + Send + Sync + use<F>
@@ -115,54 +109,15 @@ impl Endpoints {
         }
     }
 
-    /// A request to the endpoint had no response.
+    /// A request to the endpoint had no response. A refused connection is certain; whether any other failure is the server's own,
+    /// the next check decides.
     pub(super) fn request_failed(&self, index: usize, error: &SendError) {
-        if !self.are_several() {
-            return;
-        }
-        match error {
-            SendError::Unreachable(cause) if is_refused(cause) => {
-                self.count(index, EndpointFailure::Connect);
-                let reason = error.to_string();
-                self.change(|table, now, random| table.refused(index, &reason, now, random));
-                self.suspicion.notify_one();
-            }
-            SendError::Unreachable(cause) if is_local(cause) => {}
-            SendError::Unreachable(_)
-            | SendError::Untrusted(_)
-            | SendError::Broken(_)
-            | SendError::Lost
-            | SendError::Unprocessed(_)
-            | SendError::Timeout => self.suspect(index),
-            SendError::Credentials(_)
-            | SendError::Saturated
-            | SendError::Target(_)
-            | SendError::Abandoned
-            | SendError::NoEndpoint => {}
-        }
-    }
-
-    /// A request that has no answer from the endpoint yet, and whether it is a call of the gateway itself.
-    pub(super) fn waiting_for(&self, index: usize, is_own: bool) -> UnansweredRequest<'_> {
-        UnansweredRequest {
-            endpoints: self,
-            index,
-            silence: if is_own { OWN_SILENCE } else { PROBE_TIMEOUT },
-            since: Instant::now(),
-            has_ended: false,
-        }
-    }
-
-    /// Waits until it is known that an endpoint belongs to another cluster.
-    pub(super) fn foreign(&self, index: usize) -> impl Future<Output = ()> + Send + Sync + use<> {
-        self.wait_for(move |choice| choice.is_foreign(index))
-    }
-
-    /// The endpoint has answered a request. Whether an error is the server's own fault is decided by a check: it may be that
-    /// of an aggregated API server or a webhook. 429 is a request to come again later, not to go elsewhere.
-    pub(super) fn answered(&self, index: usize, status: StatusCode) {
-        if self.are_several() && status == StatusCode::SERVICE_UNAVAILABLE {
-            self.suspect(index);
+        if let SendError::Unreachable(cause) = error
+            && self.are_several()
+            && is_refused(cause)
+        {
+            self.count(index, EndpointFailure::Connect);
+            self.change(|table, now| table.refused(index, &error.to_string(), now));
         }
     }
 
@@ -174,68 +129,36 @@ impl Endpoints {
     }
 
     /// A check of the endpoint has ended.
-    pub(super) fn probed(&self, index: usize, outcome: ProbeOutcome) {
-        match &outcome {
-            ProbeOutcome::Failed { failure, .. } => self.count(index, *failure),
-            ProbeOutcome::Unready { .. }
-            | ProbeOutcome::Unidentified
-            | ProbeOutcome::Unauthorized => self.count(index, EndpointFailure::Status),
-            ProbeOutcome::Ready | ProbeOutcome::Identified(_) | ProbeOutcome::Undecided => {}
+    pub(super) fn probed(&self, index: usize, outcome: ProbeOutcome, began: Instant) {
+        self.count_outcome(index, &outcome);
+        self.change(|table, now| table.observe(index, outcome, began.into_std(), now));
+    }
+
+    /// A check of each endpoint has ended.
+    pub(super) fn all_probed(&self, outcomes: Vec<ProbeOutcome>, began: Instant) {
+        for (index, outcome) in outcomes.iter().enumerate() {
+            self.count_outcome(index, outcome);
         }
-        self.change(|table, now, random| table.observe(index, outcome, now, random));
-    }
-
-    /// The first checks have ended.
-    pub(super) fn start(&self) {
-        self.change(EndpointTable::start);
-    }
-
-    pub(super) fn needs_identity(&self, index: usize) -> bool {
-        self.table.lock().needs_identity(index)
-    }
-
-    pub(super) fn is_proven(&self, index: usize) -> bool {
-        self.table.lock().is_proven(index)
+        self.change(|table, now| table.observe_all(outcomes, began.into_std(), now));
     }
 
     pub(super) fn have_cluster(&self) -> bool {
         self.table.lock().has_cluster()
     }
 
-    /// The endpoints that are to be checked now and are not in `except`.
-    pub(super) fn due(&self, except: EndpointMask) -> Vec<usize> {
-        let mut due = self.table.lock().due(now());
-        due.retain(|index| !except.contains(*index));
-        due
+    /// The time to the next check of an endpoint.
+    pub(super) fn pause(&self, index: usize) -> Duration {
+        self.table.lock().pause(index)
     }
 
-    /// Waits until an endpoint that is not in `except` may be due.
-    pub(super) async fn wait_until_due(&self, except: EndpointMask) {
-        let next = self.table.lock().next_due(except);
-        let due = async {
-            match next {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
+    fn count_outcome(&self, index: usize, outcome: &ProbeOutcome) {
+        match outcome {
+            ProbeOutcome::Failed { failure, .. } => self.count(index, *failure),
+            ProbeOutcome::Answered(answer) if answer.has_error() => {
+                self.count(index, EndpointFailure::Status);
             }
-        };
-        tokio::select! {
-            () = due => {}
-            () = self.suspicion.notified() => {}
+            ProbeOutcome::Answered(_) | ProbeOutcome::Undecided => {}
         }
-    }
-
-    fn suspect(&self, index: usize) {
-        self.table.lock().suspect(index, now());
-        self.suspicion.notify_one();
-    }
-
-    fn suspect_all(&self) {
-        let mut table = self.table.lock();
-        for index in 0..self.names.len() {
-            table.suspect(index, now());
-        }
-        drop(table);
-        self.suspicion.notify_one();
     }
 
     fn count(&self, index: usize, failure: EndpointFailure) {
@@ -245,14 +168,17 @@ impl Endpoints {
     }
 
     /// Changes the table and reports what that has changed.
-    fn change(&self, change: impl FnOnce(&mut EndpointTable, std::time::Instant, u64)) {
+    fn change(&self, change: impl FnOnce(&mut EndpointTable, std::time::Instant)) {
         let mut table = self.table.lock();
-        change(&mut table, now(), crate::resource::random());
-        let (choice, changes) = (table.choice(), table.take_changes());
-        self.choice
-            .send_if_modified(|last| std::mem::replace(last, choice) != choice);
+        change(&mut table, now());
+        let choice = table.choice();
+        self.choice.send_if_modified(|last| {
+            let is_other = *last != choice;
+            *last = choice;
+            is_other
+        });
         // Under the lock, so that the gauges show the last change.
-        for change in &changes {
+        for change in &table.take_changes() {
             self.report(change);
         }
     }
@@ -297,33 +223,6 @@ impl Endpoints {
     }
 }
 
-/// A request without an answer. If it is dropped after the endpoint was silent for long, because the time for the request is over or its
-/// caller has left, the endpoint is checked soon.
-pub(super) struct UnansweredRequest<'a> {
-    endpoints: &'a Endpoints,
-    index: usize,
-    since: Instant,
-    /// The silence that is long.
-    silence: Duration,
-    has_ended: bool,
-}
-
-impl UnansweredRequest<'_> {
-    /// The request has an answer, or has failed.
-    pub(super) fn end(mut self) {
-        self.has_ended = true;
-    }
-}
-
-impl Drop for UnansweredRequest<'_> {
-    fn drop(&mut self) {
-        let is_late = !self.has_ended && self.since.elapsed() >= self.silence;
-        if is_late && self.endpoints.are_several() {
-            self.endpoints.suspect(self.index);
-        }
-    }
-}
-
 /// The runtime's clock, which timers use as well.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
@@ -364,6 +263,3 @@ fn find_io(error: &(dyn std::error::Error + 'static), holds: impl Fn(&io::Error)
     }
     false
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,7 +3,6 @@
 use http::header::{AUTHORIZATION, HOST};
 use http::{Method, Request, Response, StatusCode, Uri, Version, uri};
 
-use super::endpoint_table::EndpointMask;
 use super::transport::{ConnectionLane, LanePurpose};
 use super::{Client, ClientStack, ForwardIdentity, RequestBody, ResponseBody, SendError};
 
@@ -74,11 +73,10 @@ impl Client {
         // A caller's read of any version is repeated by the caller, who may have read a newer one from the first server. Then it
         // is forwarded as a read of the latest version.
         let is_own = matches!(purpose, LanePurpose::Call | LanePurpose::Watch);
-        let is_own_call = purpose == LanePurpose::Call;
         let may_be_older = !is_own && has_version(request.uri());
-        let mut failed = EndpointMask::default();
+        let mut failed = Vec::new();
         let mut failure = SendError::NoEndpoint;
-        while let Some(index) = endpoints.next(failed) {
+        while let Some(index) = endpoints.next(&failed) {
             let server = &stack.servers[index];
             let copy = endpoints
                 .are_several()
@@ -87,7 +85,6 @@ impl Client {
             *request.uri_mut() = join(&server.base, request.uri())?;
             let sending = send_with_retry(server.lane(identity, purpose), request, is_repeatable);
             // Callers bound the time for an answer by dropping this future.
-            let waiting = endpoints.waiting_for(index, is_own_call);
             let sent = match endpoints.are_several() && is_repeatable {
                 false => sending.await,
                 true => tokio::select! {
@@ -95,13 +92,12 @@ impl Client {
                     () = endpoints.abandoned(index) => Err(SendError::Abandoned),
                 },
             };
-            waiting.end();
             let error = match sent {
                 Ok(response) => return Ok(self.received(response, index, (purpose, identity))),
                 Err(error) => error,
             };
             endpoints.request_failed(index, &error);
-            failed.insert(index);
+            failed.push(index);
             let may_move =
                 error.is_of_server() && (error.is_unsent() || is_repeatable) && !may_be_older;
             match copy.filter(|_| may_move) {
@@ -121,7 +117,6 @@ impl Client {
         (purpose, identity): (LanePurpose, ForwardIdentity),
     ) -> Response<ResponseBody> {
         let endpoints = &self.shared.endpoints;
-        endpoints.answered(index, response.status());
         let is_own = identity == ForwardIdentity::Gateway
             && matches!(purpose, LanePurpose::Call | LanePurpose::Watch);
         match (endpoints.are_several(), is_own) {

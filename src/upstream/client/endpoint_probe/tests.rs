@@ -17,9 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::tls::tests::samples::{Authority, Folder};
-use crate::upstream::client::{
-    ConnectSource, EndpointState, ForwardIdentity, OWN_SILENCE, ResponseBodyError,
-};
+use crate::upstream::client::{ConnectSource, EndpointState, ForwardIdentity, ResponseBodyError};
 
 /// A watch that never ends.
 const STREAM_PATH: &str = "/api/v1/pods?watch=1";
@@ -98,18 +96,35 @@ async fn client(stubs: &[&Stub]) -> Client {
     Client::connect_to(source, urls).await.unwrap()
 }
 
+/// A server that is ready and tells this uid.
+fn ready(uid: ClusterUid) -> ProbeOutcome {
+    ProbeOutcome::Answered(ProbeAnswer {
+        unready: None,
+        is_authorized: true,
+        uid,
+    })
+}
+
+fn told(uid: &str) -> ClusterUid {
+    ClusterUid::Told(uid.to_owned())
+}
+
 #[tokio::test]
-async fn a_server_is_identified_by_a_namespace_of_any_length_and_kept_without() {
+async fn a_server_is_identified_by_a_namespace_of_any_length() {
     let one = Stub::new(200, namespace(1 << 20)).await;
     let other = Stub::new(200, namespace(4 << 20)).await;
     let client = client(&[&one, &other]).await;
-    client.check_endpoints().await;
-    assert_eq!(client.probe(0).await, ProbeOutcome::Ready);
-    assert_eq!(client.probe(1).await, ProbeOutcome::Unidentified);
+    assert_eq!(client.probe(0).await, ready(told("u")));
+    assert_eq!(client.probe(1).await, ready(ClusterUid::Untold));
+    let refused = ProbeOutcome::Answered(ProbeAnswer {
+        unready: None,
+        is_authorized: false,
+        uid: ClusterUid::Denied,
+    });
     for (status, expected) in [
-        (429, ProbeOutcome::Unidentified),
-        (401, ProbeOutcome::Unauthorized),
-        (200, ProbeOutcome::Identified(Some("u".to_owned()))),
+        (429, ready(ClusterUid::Untold)),
+        (401, refused),
+        (200, ready(told("u"))),
     ] {
         *other.answer.lock() = (status, namespace(0));
         assert_eq!(client.probe(1).await, expected);
@@ -120,21 +135,20 @@ async fn a_server_is_identified_by_a_namespace_of_any_length_and_kept_without() 
 fn only_a_refusal_or_a_uid_says_something_about_the_cluster() {
     let named = br#"{"kind":"Namespace","metadata":{"uid":"u"}}"#.as_slice();
     let status = br#"{"kind":"Status"}"#.as_slice();
-    let uid = ProbeOutcome::Identified(Some("u".to_owned()));
     for (code, body, expected) in [
-        (200, named, uid),
-        (200, status, ProbeOutcome::Unidentified),
-        (401, status, ProbeOutcome::Unauthorized),
-        (403, status, ProbeOutcome::Identified(None)),
-        (404, status, ProbeOutcome::Identified(None)),
-        (429, status, ProbeOutcome::Unidentified),
-        (500, status, ProbeOutcome::Unidentified),
-        (504, status, ProbeOutcome::Unidentified),
+        (200, named, told("u")),
+        (200, status, ClusterUid::Untold),
+        (401, status, ClusterUid::Denied),
+        (403, status, ClusterUid::Denied),
+        (404, status, ClusterUid::Denied),
+        (429, status, ClusterUid::Untold),
+        (500, status, ClusterUid::Untold),
+        (504, status, ClusterUid::Untold),
     ] {
         let code = StatusCode::from_u16(code).unwrap();
-        assert_eq!(identity(code, Some(body)), expected, "{code}");
+        assert_eq!(cluster_uid(code, Some(body)), expected, "{code}");
     }
-    assert_eq!(identity(StatusCode::OK, None), ProbeOutcome::Unidentified);
+    assert_eq!(cluster_uid(StatusCode::OK, None), ClusterUid::Untold);
 }
 
 #[tokio::test]
@@ -309,28 +323,25 @@ async fn a_connection_that_is_silent_fails_one_check_and_not_the_next() {
     let used = server.connections(|path| path == READY_PATH);
     *server.silent.lock() = used.first().copied();
     tokio::time::pause();
-    client.check(0).await;
+    let first = client.probe(0).await;
+    assert!(matches!(first, ProbeOutcome::Failed { .. }), "{first:?}");
     tokio::time::resume();
     let second = tokio::time::timeout(Duration::from_secs(60), client.probe(0));
-    let uid = Some("u".to_owned());
-    assert_eq!(second.await.unwrap(), ProbeOutcome::Identified(uid));
+    assert_eq!(second.await.unwrap(), ready(told("u")));
     assert_eq!(server.connections(|path| path == READY_PATH).len(), 2);
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_ready_is_asked_for_its_uid_if_it_may_be_another_one() {
+async fn a_server_that_is_not_ready_is_asked_for_its_uid_too() {
     let server = Multiplexed::new().await;
     let client = server.client().await;
     server.is_ready.store(false, Ordering::Relaxed);
-    let unready = |uid: Option<&str>| ProbeOutcome::Unready {
-        reason: "/readyz answers 500 Internal Server Error".to_owned(),
-        uid: uid.map(str::to_owned),
-    };
-    assert_eq!(client.probe(0).await, unready(Some("u")));
-    server.is_ready.store(true, Ordering::Relaxed);
-    client.check_endpoints().await;
-    server.is_ready.store(false, Ordering::Relaxed);
-    assert_eq!(client.probe(0).await, unready(None));
+    let unready = ProbeOutcome::Answered(ProbeAnswer {
+        unready: Some("/readyz answers 500 Internal Server Error".to_owned()),
+        is_authorized: true,
+        uid: told("u"),
+    });
+    assert_eq!(client.probe(0).await, unready);
 }
 
 #[tokio::test]
@@ -355,7 +366,7 @@ async fn a_server_that_is_not_ready_and_tells_so_late_counts_as_unready() {
     let check = tokio::spawn(async move { client.check(0).await });
     let (mut ready, _) = listener.accept().await.unwrap();
     assert!(head(&mut ready).await.contains(READY_PATH));
-    tokio::time::advance(PROBE_TIMEOUT - UID_TIMEOUT / 2).await;
+    tokio::time::advance(PROBE_TIMEOUT / 2).await;
     let answer = b"HTTP/1.1 500 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     ready.write_all(answer).await.unwrap();
     let (mut hanging, _) = listener.accept().await.unwrap();
@@ -373,7 +384,7 @@ async fn what_a_server_of_another_cluster_sends_to_callers_ends() {
     let client = client(&[&one, &other]).await;
     client.check_endpoints().await;
     let endpoints = &client.shared.endpoints;
-    let index = endpoints.next(EndpointMask::default()).unwrap();
+    let index = endpoints.next(&[]).unwrap();
     let watch = |client: Client| async move {
         let request = Request::get(STREAM_PATH).body(RequestBody::Empty).unwrap();
         let answer = client.forward_watch(ForwardIdentity::Caller, request).await;
@@ -384,56 +395,16 @@ async fn what_a_server_of_another_cluster_sends_to_callers_ends() {
     };
     let mut body = watch(client.clone()).await;
     // Another one is ready: only the gateway's own watches move to it.
-    endpoints.probed(
-        index,
-        ProbeOutcome::Failed {
-            failure: EndpointFailure::Connect,
-            reason: String::new(),
-        },
-    );
-    assert_ne!(endpoints.next(EndpointMask::default()), Some(index));
+    let gone = ProbeOutcome::Failed {
+        failure: EndpointFailure::Connect,
+        reason: String::new(),
+    };
+    endpoints.probed(index, gone, Instant::now());
+    assert_ne!(endpoints.next(&[]), Some(index));
     let next = tokio::time::timeout(Duration::ZERO, body.frame());
     assert!(next.await.is_err());
-    endpoints.probed(index, ProbeOutcome::Identified(Some("v".to_owned())));
+    endpoints.probed(index, ready(told("v")), Instant::now());
     let next = tokio::time::timeout(Duration::from_secs(60), body.frame());
     let error = next.await.unwrap().unwrap().unwrap_err();
     assert!(matches!(error, ResponseBodyError::Abandoned));
-}
-
-#[tokio::test]
-async fn a_server_that_is_silent_to_a_call_of_the_gateway_is_checked_when_the_call_is_given_up() {
-    // It accepts connections and never answers.
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = silent.local_addr().unwrap();
-    let url: http::Uri = format!("http://{address}").parse().unwrap();
-    let gone = http::Uri::from_static("http://127.0.0.1:1");
-    let source = ConnectSource::Url {
-        url: url.clone(),
-        ca_file: None,
-    };
-    let client = Client::connect_to(source, vec![url, gone]).await.unwrap();
-    let endpoints = &client.shared.endpoints;
-    endpoints.probed(0, ProbeOutcome::Identified(Some("u".to_owned())));
-    endpoints.probed(
-        1,
-        ProbeOutcome::Failed {
-            failure: EndpointFailure::Connect,
-            reason: String::new(),
-        },
-    );
-    endpoints.start();
-    let sending = client.clone();
-    let call = tokio::spawn(async move {
-        let request = Request::get("/api/v1/pods").body(RequestBody::Empty);
-        sending.send(request.unwrap()).await.map(drop)
-    });
-    let (mut stream, _) = silent.accept().await.unwrap();
-    assert!(head(&mut stream).await.contains("/api/v1/pods"));
-    let is_due = || endpoints.due(EndpointMask::default()).contains(&0);
-    tokio::time::pause();
-    tokio::time::advance(OWN_SILENCE).await;
-    assert!(!is_due());
-    call.abort();
-    assert!(call.await.unwrap_err().is_cancelled());
-    assert!(is_due());
 }
