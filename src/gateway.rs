@@ -83,7 +83,7 @@ pub use reconfigure::Configuration;
 use reconfigure::LiveParts;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
-pub use settings_check::unusable_settings;
+pub use settings_check::{unusable_files, unusable_settings};
 use slot::ReadLimits;
 use status::StatusCollector;
 

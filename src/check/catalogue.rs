@@ -45,56 +45,35 @@ macro_rules! checks {
 
 checks! {
     UPSTREAM_CONFIG: Upstream, "upstream-config", "kubeconfig, service account or URL can be used";
-    UPSTREAM_REACHABLE: Upstream, "upstream-reachable", "every API server accepts connections";
-    UPSTREAM_TLS: Upstream, "upstream-tls", "the API servers' certificates are trusted, and have the right names";
-    UPSTREAM_READY: Upstream, "upstream-ready", "the API server says that it is ready";
+    UPSTREAM_READY: Upstream, "upstream-ready", "the API servers accept connections, are trusted and say that they are ready";
     UPSTREAM_CREDENTIALS: Upstream, "upstream-credentials", "the API server accepts the gateway's credentials";
-    UPSTREAM_CLUSTER: Upstream, "upstream-cluster", "several API servers belong to one cluster";
-    SERVING_CERTIFICATE: Certificates, "serving-certificate", "certificates for clients and their keys can be used";
     SERVING_NAMES: Certificates, "serving-names", "the certificate has the names that clients use";
-    SERVING_EXPIRY: Certificates, "serving-expiry", "the certificate is valid for a while";
-    CLIENT_CA: Certificates, "client-ca", "authorities of client certificates can be used";
-    FRONT_PROXY_CA: Certificates, "front-proxy-ca", "authorities of front proxies can be used";
-    UPSTREAM_CERTIFICATE: Certificates, "upstream-certificate", "the API servers' certificates are valid for a while";
-    OWN_CREDENTIALS: Certificates, "own-credentials", "the gateway's credentials for the API server are valid for a while";
+    CERTIFICATE_EXPIRY: Certificates, "certificate-expiry", "certificates and credentials are valid for a while";
     RIGHTS_RESOURCES: Rights, "rights-resources", "the gateway may list and watch what it is to cache";
-    RIGHTS_API_SERVICES: Rights, "rights-api-services", "the gateway may list and watch APIServices";
     RIGHTS_REVIEWS: Rights, "rights-reviews", "the gateway may create the reviews that --auth needs";
     RIGHTS_ROLES: Rights, "rights-roles", "the gateway may list and watch roles and bindings";
     RIGHTS_IMPERSONATE: Rights, "rights-impersonate", "the gateway may impersonate callers with certificates";
     RIGHTS_SHARED: Rights, "rights-shared", "clients get no rights that they should not have";
     SERVER_VERSION: Features, "server-version", "the API server's version is supported";
-    DISCOVERY: Features, "discovery", "the API server lists its resources";
     AGGREGATED_APIS: Features, "aggregated-apis", "who serves which group is known";
     UNFILTERED_LISTS: Features, "unfiltered-lists", "the API server refuses lists instead of filtering them";
-    REVIEW_APIS: Features, "review-apis", "the API server has the reviews that --auth needs";
     STREAMED_LISTS: Features, "streamed-lists", "a watch can begin with all objects, and says where they end";
     CONSISTENT_READS: Features, "consistent-reads", "lists state their version, and are never older than asked for";
-    EXACT_VERSIONS: Features, "exact-versions", "a list can be read at a version";
-    PAGES: Features, "pages", "lists can be read in pages";
     FLOW_CONTROL: Features, "flow-control", "the API server answers several requests at a time";
+    SETTINGS: Limits, "settings", "files, directories and ports that the settings name can be used";
     OPEN_FILES: Limits, "open-files", "enough files may be open for the clients that are allowed";
     MEMORY: Limits, "memory", "--memory-max is below what the process may use";
-    STATE_DIRECTORY: Limits, "state-directory", "checkpoints can be written, and only by this gateway";
     STATE_SPACE: Limits, "state-space", "the state directory has space for --state-bytes-max";
-    PORTS: Limits, "ports", "the ports can be opened";
     CLOCK_SKEW: Clock, "clock-skew", "this clock agrees with the API server's";
-    CLOCK_CERTIFICATES: Clock, "clock-certificates", "no certificate is from the future";
-    HANDOVER_FILES: Handover, "handover-files", "authority and token for other gateways can be used";
     HANDOVER_RIGHTS: Handover, "handover-rights", "the gateway's identity may take caches over";
     HANDOVER_PEERS: Handover, "handover-peers", "the other gateways hand caches over";
-    GATEWAY_REACHABLE: Gateway, "gateway-reachable", "the gateway accepts connections";
-    GATEWAY_TLS: Gateway, "gateway-tls", "the gateway's certificate is trusted, and has the right name";
-    GATEWAY_HTTP2: Gateway, "gateway-http2", "the gateway offers HTTP/2";
-    GATEWAY_EXPIRY: Gateway, "gateway-expiry", "the certificate that the gateway serves is valid for a while";
-    GATEWAY_READY: Gateway, "gateway-ready", "/readyz is answered on the clients' port";
+    GATEWAY_READY: Gateway, "gateway-ready", "the gateway accepts connections, is trusted and answers /readyz on the clients' port";
     GATEWAY_IDENTITY: Gateway, "gateway-identity", "it is a kube-fanout gateway";
     GATEWAY_CLUSTER: Gateway, "gateway-cluster", "the gateway is in front of this cluster";
     LIVE_LIST: Live, "live-list", "gateway and API server have the same objects at a version";
     LIVE_WATCH: Live, "live-watch", "a watch through the gateway sends all objects, then a bookmark";
     LIVE_FRESH: Live, "live-fresh", "a list through the gateway is as new as the API server";
     ADMIN_READY: Admin, "admin-ready", "the gateway says that it is ready";
-    ADMIN_METRICS: Admin, "admin-metrics", "the gateway's metrics can be read";
 }
 
 /// The names of all checks, for `--list`.

@@ -122,14 +122,18 @@ fn validity_verdict(name: &str, facts: &CertificateFacts, now: i64, hint: &str) 
 /// Whether credentials that expire at this time are valid now. A plugin that issues them issues new ones in time.
 pub(super) fn credentials_verdict(expires_at: Option<i64>, now: i64) -> CheckVerdict {
     let Some(at) = expires_at else {
-        return CheckVerdict::ok("they do not say when they expire");
+        return CheckVerdict::ok("the gateway's credentials do not say when they expire");
     };
     let hint = "run the kubeconfig's plugin: it must issue credentials that are valid now";
     match at - now {
-        left if left < 0 => {
-            CheckVerdict::failure(format!("they expired {} ago", span(-left)), hint)
-        }
-        left => CheckVerdict::ok(format!("they expire in {}", span(left))),
+        left if left < 0 => CheckVerdict::failure(
+            format!("the gateway's credentials expired {} ago", span(-left)),
+            hint,
+        ),
+        left => CheckVerdict::ok(format!(
+            "the gateway's credentials expire in {}",
+            span(left)
+        )),
     }
 }
 

@@ -147,8 +147,7 @@ fn overdue(spec: &CheckSpec, limit: Duration, is_run_over: bool) -> CheckVerdict
 /// Whether the check only reads files and runs programs.
 fn is_local(spec: &CheckSpec) -> bool {
     let local = [CheckCategory::Certificates, CheckCategory::Limits];
-    local.contains(&spec.category)
-        || [&catalogue::UPSTREAM_CONFIG, &catalogue::HANDOVER_FILES].contains(&spec)
+    local.contains(&spec.category) || *spec == catalogue::UPSTREAM_CONFIG
 }
 
 /// Progress goes to a terminal only, and whether it can be written does not matter.

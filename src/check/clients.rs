@@ -1,6 +1,6 @@
 //! Checks of a running gateway as its clients see it, and of its lists and watches beside the API server's.
 
-use http::{StatusCode, uri};
+use http::StatusCode;
 
 use super::catalogue as checks;
 use super::certificates::{CertificateFacts, expiry_verdict};
@@ -75,39 +75,35 @@ pub(super) async fn check(
     }
 }
 
-/// TCP, TLS and HTTP, one after the other.
 async fn check_connection(
     list: &mut Checklist<'_>,
     target: &ClientSettings,
 ) -> Option<GatewayLink> {
     let mut link = None;
-    let reached = async {
+    let answered = async {
         match open(target).await {
-            Ok(opened) => {
-                link = Some(opened);
-                CheckVerdict::ok(name_of(&target.url))
-            }
+            Ok(opened) => answered(link.insert(opened), target).await,
             Err(verdict) => verdict,
         }
     };
-    list.require(&checks::GATEWAY_REACHABLE, reached).await;
-    let link = link?;
-    let mut facts = None;
-    if !list
-        .require(&checks::GATEWAY_TLS, tls(&link, target, &mut facts))
-        .await
-    {
-        return None;
+    let is_ready = list.require(&checks::GATEWAY_READY, answered).await;
+    link.filter(|_| is_ready)
+}
+
+/// TLS and HTTP, one after the other.
+async fn answered(link: &GatewayLink, target: &ClientSettings) -> CheckVerdict {
+    let mut verdicts = Vec::new();
+    if is_tls(&target.url) {
+        match tls(link, target).await {
+            Ok(facts) => {
+                verdicts.push(http2(&facts));
+                verdicts.push(expiry(target, facts.certificate));
+            }
+            Err(verdict) => return verdict,
+        }
     }
-    let verdict = http2(target, facts.as_ref());
-    list.make(&checks::GATEWAY_HTTP2, async { verdict }).await;
-    let certificate = facts.and_then(|facts| facts.certificate);
-    let verdict = expiry(target, certificate);
-    list.make(&checks::GATEWAY_EXPIRY, async { verdict }).await;
-    let is_ready = list
-        .require(&checks::GATEWAY_READY, ready(&link.client))
-        .await;
-    is_ready.then_some(link)
+    verdicts.push(ready(&link.client).await);
+    CheckVerdict::worst_of(verdicts)
 }
 
 async fn open(target: &ClientSettings) -> Result<GatewayLink, CheckVerdict> {
@@ -130,39 +126,22 @@ async fn open(target: &ClientSettings) -> Result<GatewayLink, CheckVerdict> {
     Ok(GatewayLink { client, parts })
 }
 
-async fn tls(
-    link: &GatewayLink,
-    target: &ClientSettings,
-    facts: &mut Option<TlsFacts>,
-) -> CheckVerdict {
-    if !is_tls(&target.url) {
-        return CheckVerdict::skipped("plain HTTP");
-    }
-    let name = name_of(&target.url);
+async fn tls(link: &GatewayLink, target: &ClientSettings) -> Result<TlsFacts, CheckVerdict> {
     let server_name = link.parts.server_name.as_deref();
-    match establish_tls(&target.url, &link.parts.tls, server_name).await {
-        Ok(shown) => {
-            *facts = Some(shown);
-            CheckVerdict::ok(format!("{name} is trusted"))
-        }
-        Err(error) => {
-            let authority = "--gateway-ca-file, or in the system's authorities without it";
-            handshake::untrusted(&name, &error, authority)
-        }
-    }
+    let established = establish_tls(&target.url, &link.parts.tls, server_name).await;
+    established.map_err(|error| {
+        let authority = "--gateway-ca-file, or in the system's authorities without it";
+        handshake::untrusted(&name_of(&target.url), &error, authority)
+    })
 }
 
-fn http2(target: &ClientSettings, facts: Option<&TlsFacts>) -> CheckVerdict {
-    match facts {
-        Some(facts) if facts.is_http2 => CheckVerdict::ok("ALPN chooses HTTP/2"),
-        Some(_) => CheckVerdict::warning(
+fn http2(facts: &TlsFacts) -> CheckVerdict {
+    match facts.is_http2 {
+        true => CheckVerdict::ok("ALPN chooses HTTP/2"),
+        false => CheckVerdict::warning(
             "ALPN chooses HTTP/1.1: each watch of a client takes a connection",
             "let the load balancer pass TLS through to the gateway, or offer h2 itself",
         ),
-        None if target.url.scheme() == Some(&uri::Scheme::HTTP) => {
-            CheckVerdict::skipped("plain HTTP: clients choose HTTP/1.1")
-        }
-        None => CheckVerdict::skipped("there is no TLS connection"),
     }
 }
 

@@ -1,8 +1,6 @@
 //! Verdicts about clocks. Times are seconds since 1970.
 
-use super::certificates::CertificateFacts;
 use super::verdict::CheckVerdict;
-use super::words::{CERTIFICATES, counted};
 
 /// `Date` has whole seconds, and a response takes a moment.
 const SKEW_WARNING: i64 = 5;
@@ -24,27 +22,5 @@ pub(super) fn skew_verdict(server: i64, before: i64, after: i64) -> CheckVerdict
         skew if skew >= SKEW_FAILURE => CheckVerdict::failure(text, hint),
         skew if skew >= SKEW_WARNING => CheckVerdict::warning(text, hint),
         _ => CheckVerdict::ok("this clock agrees with the API server's"),
-    }
-}
-
-/// Whether no certificate becomes valid later than now.
-pub(super) fn future_verdict(
-    certificates: &[(String, CertificateFacts)],
-    now: i64,
-) -> CheckVerdict {
-    let future = certificates
-        .iter()
-        .filter(|(_, facts)| facts.not_before > now);
-    let future: Vec<String> = future
-        .map(|(name, facts)| format!("{name}: valid in {} s", facts.not_before - now))
-        .collect();
-    match (certificates.len(), future.len()) {
-        (0, _) => CheckVerdict::skipped("there are no certificates"),
-        (count, 0) => CheckVerdict::ok(format!("valid already: {}", counted(count, CERTIFICATES))),
-        (count, early) => CheckVerdict::failure(
-            format!("not valid yet: {early} of {}", counted(count, CERTIFICATES)),
-            "set this clock, or wait until the certificate is valid",
-        )
-        .with_details(future),
     }
 }

@@ -1,9 +1,6 @@
-//! Looks at what the system lets the process use: open files, memory, the state directory, ports, the clock.
+//! Looks at what the system lets the process use: what the settings name, open files, memory, space, the clock.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-
-use tokio::net::TcpListener;
 
 use super::catalogue as checks;
 use super::checklist::Checklist;
@@ -13,10 +10,10 @@ use super::limits::{self, MemoryLimits};
 use super::requests::get;
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
+use super::words::counted;
 use crate::blocking::spawn_blocking;
-use crate::checkpoint::directory::{DirectoryCondition, StateDirectory};
 use crate::config::{CheckCategory, CheckSettings, OpenFiles, StateSettings};
-use crate::error_chain::one_line;
+use crate::gateway::{unusable_files, unusable_settings};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -24,6 +21,7 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings) {
     if !list.is_chosen(CheckCategory::Limits) {
         return;
     }
+    list.make(&checks::SETTINGS, usable(settings)).await;
     let admission = settings.serve.admission;
     let files = OpenFiles::of_process(admission.connections_max);
     let verdict = limits::files_verdict(files, admission.connections_max);
@@ -32,17 +30,11 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings) {
     let memory = async { limits::memory_verdict(memory_max, memory_room().await) };
     list.make(&checks::MEMORY, memory).await;
     match &settings.serve.state {
-        None => {
-            list.skip(&checks::STATE_DIRECTORY, "there is no --state-dir");
-            list.skip(&checks::STATE_SPACE, "there is no --state-dir");
-        }
+        None => list.skip(&checks::STATE_SPACE, "there is no --state-dir"),
         Some(state) => {
-            let directory = state_directory(state, settings.before_install);
-            list.make(&checks::STATE_DIRECTORY, directory).await;
             list.make(&checks::STATE_SPACE, state_space(state)).await;
         }
     }
-    list.make(&checks::PORTS, ports(settings)).await;
 }
 
 /// The limits in files of the kernel, which answer at once.
@@ -71,24 +63,20 @@ pub(super) fn limit_files(own: &str) -> Vec<PathBuf> {
     files
 }
 
-async fn state_directory(state: &StateSettings, before_install: bool) -> CheckVerdict {
-    let (path, key) = (state.directory.clone(), state.key_file.clone());
-    let looked = spawn_blocking(move || StateDirectory::inspect(&path, key.as_deref())).await;
-    let path = state.directory.display();
-    match looked {
-        Err(error) => CheckVerdict::failure(error.to_string(), "check --state-dir"),
-        Ok(Err(error)) => CheckVerdict::failure(
-            one_line(&error),
-            "give a directory of the gateway's user alone (chmod 700), and a key of 32 bytes in base64 with --state-key-file",
-        ),
-        Ok(Ok(DirectoryCondition::Missing)) => CheckVerdict::ok(format!("{path} will be created")),
-        Ok(Ok(DirectoryCondition::Free)) => CheckVerdict::ok(format!("{path} is free")),
-        Ok(Ok(DirectoryCondition::InUse)) if before_install => CheckVerdict::failure(
-            format!("{path} is in use by another gateway"),
-            "give each gateway a directory of its own, or stop the other one",
-        ),
-        Ok(Ok(DirectoryCondition::InUse)) => {
-            CheckVerdict::ok(format!("{path} is in use by a gateway"))
+/// Reads and opens what the gateway does at its start. A gateway that runs already has the ports and the directory.
+async fn usable(settings: &CheckSettings) -> CheckVerdict {
+    let problems = match settings.before_install {
+        true => unusable_settings(&settings.serve).await,
+        false => unusable_files(&settings.serve).await,
+    };
+    let hint =
+        "correct the settings or what they name: serve will not start, with the same message";
+    match problems.as_slice() {
+        [] => CheckVerdict::ok("they can be used"),
+        [problem] => CheckVerdict::failure(problem, hint),
+        _ => {
+            let count = counted(problems.len(), ("setting", "settings"));
+            CheckVerdict::failure(format!("{count} cannot be used"), hint).with_details(problems)
         }
     }
 }
@@ -99,7 +87,7 @@ async fn state_space(state: &StateSettings) -> CheckVerdict {
         let existing = path.ancestors().find(|path| path.exists());
         let found = rustix::fs::statvfs(existing.unwrap_or(&path))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
-        // Only the gateway's user may list a directory of checkpoints; others learn that from another check.
+        // Only the gateway's user may list a directory of checkpoints; others learn that from the check of the settings.
         Ok::<_, std::io::Error>((free, stored_len(&path).unwrap_or(0)))
     });
     match free.await {
@@ -119,38 +107,6 @@ pub(super) fn stored_len(directory: &Path) -> std::io::Result<u64> {
         sum += entry?.metadata().map_or(0, |metadata| metadata.len());
     }
     Ok(sum)
-}
-
-/// Opens the ports for a moment, where no gateway has them.
-async fn ports(settings: &CheckSettings) -> CheckVerdict {
-    if !settings.before_install {
-        return CheckVerdict::skipped("a gateway may have them already; --pre checks them");
-    }
-    let serve = &settings.serve;
-    let ports = [
-        ("--listen", Some(serve.listen)),
-        ("--operator-listen", serve.operator_listen),
-        ("--admin-listen", Some(serve.admin_listen)),
-    ];
-    let ports = ports.into_iter();
-    let ports: Vec<(_, SocketAddr)> = ports.filter_map(|(flag, at)| Some((flag, at?))).collect();
-    let mut held = Vec::new();
-    for (flag, address) in &ports {
-        match TcpListener::bind(*address).await {
-            Ok(listener) => held.push(listener),
-            Err(error) => {
-                return CheckVerdict::failure(
-                    format!("cannot listen on {address} ({flag}): {error}"),
-                    "choose another port, or stop what has it (ss -ltnp)",
-                );
-            }
-        }
-    }
-    let names = ports.iter().map(|(_, address)| address.to_string());
-    CheckVerdict::ok(format!(
-        "{} can be opened",
-        names.collect::<Vec<_>>().join(", ")
-    ))
 }
 
 /// Compares the clock with the API server's.

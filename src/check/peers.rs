@@ -19,7 +19,7 @@ use super::words::counted;
 use crate::config::{CheckCategory, CheckSettings, HandoverSettings};
 use crate::error_chain::one_line;
 use crate::protocol::handover::{HandoverIndex, HandoverTarget};
-use crate::upstream::client::{Client, ConnectError, ConnectSource};
+use crate::upstream::client::{Client, ConnectSource};
 
 pub(super) async fn check(
     list: &mut Checklist<'_>,
@@ -30,18 +30,6 @@ pub(super) async fn check(
         list.skip_rest(CheckCategory::Handover, "there is no --handover-from");
         return;
     };
-    // Nothing is sent to it.
-    let nowhere = SocketAddr::from(([127, 0, 0, 1], 443));
-    let files = async {
-        match Client::connect(source(handover, nowhere)).await {
-            Ok(_) => CheckVerdict::ok("they can be used"),
-            Err(error) => unusable(&error),
-        }
-    };
-    if !list.make(&checks::HANDOVER_FILES, files).await {
-        list.skip_rest(CheckCategory::Handover, "handover-files failed");
-        return;
-    }
     match upstream {
         None => list.skip(
             &checks::HANDOVER_RIGHTS,
@@ -57,11 +45,6 @@ pub(super) async fn check(
         peers(handover, settings.before_install),
     )
     .await;
-}
-
-fn unusable(error: &ConnectError) -> CheckVerdict {
-    let hint = "check --handover-ca-file and --handover-token-file";
-    CheckVerdict::failure(one_line(error), hint)
 }
 
 /// How one of the gateways is reached. The name is that of all, the address that of one.

@@ -37,9 +37,6 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
     let (client, serve) = (&link.client, &settings.serve);
     list.make(&checks::RIGHTS_RESOURCES, of_caches(client, settings))
         .await;
-    let what = "only built-in groups and the resources that --cache-resources names are cached";
-    let api_services = needed(client, rights::of_api_services(), (what, false), "");
-    list.make(&checks::RIGHTS_API_SERVICES, api_services).await;
     let mode = serve.auth.mode;
     let reviews = rights::of_reviews(mode);
     let what = "callers cannot be authenticated or authorized";
@@ -161,8 +158,10 @@ async fn of_caches(client: &Client, settings: &CheckSettings) -> CheckVerdict {
     let discovery = match discover(client).await {
         Ok(discovery) => discovery,
         Err(error) => {
-            let text = format!("the resources are unknown: {}", error.reason());
-            return CheckVerdict::failure(text, "see the check discovery");
+            return CheckVerdict::failure(
+                format!("the resources are unknown: {}", error.reason()),
+                "let the gateway read /api and /apis: bind its identity to the ClusterRole system:discovery",
+            );
         }
     };
     let known = knowledge(client).await;
@@ -185,10 +184,25 @@ async fn of_caches(client: &Client, settings: &CheckSettings) -> CheckVerdict {
             wanted,
             pinned: serve.pin_resources.clone(),
             denied,
+            absent: absent(&serve.pin_resources, &discovery),
             is_named: !serve.cached.allowed.contains(&ResourcePattern::ALL),
             unknown: unknown(serve, &discovery),
         }),
     }
+}
+
+/// The pinned resources that the API server does not have, or does not let anybody watch.
+fn absent(pinned: &[Gvr], discovery: &Discovery) -> Vec<Gvr> {
+    // A part that does not answer may have them.
+    if !discovery.failed().is_empty() {
+        return Vec::new();
+    }
+    let can_be_cached = |gvr: &Gvr| {
+        let found = discovery.resource(gvr);
+        found.is_some_and(|found| found.can_be_cached())
+    };
+    let absent = pinned.iter().filter(|gvr| !can_be_cached(gvr));
+    absent.cloned().collect()
 }
 
 /// The resources that settings name and the API server does not have. What all gateways forward by default is in few clusters.

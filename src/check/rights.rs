@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::verdict::CheckVerdict;
 use super::words::{RESOURCES, counted};
-use crate::cache_rule::api_services;
 use crate::config::{AuthMode, HandoverSettings, ServeSettings};
 use crate::protocol::handover::HandoverTarget;
 use crate::resource::{CacheKey, Gvr};
@@ -116,11 +115,6 @@ pub(super) fn of_everything() -> [Right; 2] {
     [Right::new("list", "*", "*"), Right::new("watch", "*", "*")]
 }
 
-/// Following the APIServices.
-pub(super) fn of_api_services() -> Vec<Right> {
-    of_cache(&api_services()).into()
-}
-
 /// The reviews that a mode creates under the gateway's identity.
 pub(super) fn of_reviews(mode: AuthMode) -> Vec<Right> {
     let tokens = Right::new("create", AUTHENTICATION, "tokenreviews");
@@ -129,23 +123,6 @@ pub(super) fn of_reviews(mode: AuthMode) -> Vec<Right> {
         AuthMode::Review => vec![tokens, accesses],
         AuthMode::Rbac => vec![tokens],
         AuthMode::SelfCheck | AuthMode::None => Vec::new(),
-    }
-}
-
-/// The review resources that the API server must have in a mode.
-pub(super) fn review_apis(mode: AuthMode) -> Vec<Gvr> {
-    let tokens = Gvr::new(AUTHENTICATION, "v1", "tokenreviews");
-    match mode {
-        AuthMode::Review => vec![
-            tokens,
-            Gvr::new(AUTHORIZATION, "v1", "subjectaccessreviews"),
-        ],
-        AuthMode::Rbac => vec![tokens],
-        AuthMode::SelfCheck => vec![
-            Gvr::new(AUTHENTICATION, "v1", "selfsubjectreviews"),
-            Gvr::new(AUTHORIZATION, "v1", "selfsubjectaccessreviews"),
-        ],
-        AuthMode::None => Vec::new(),
     }
 }
 
@@ -215,6 +192,8 @@ pub(super) struct CacheRights {
     pub(super) pinned: Vec<Gvr>,
     /// Those of them that the gateway may not list, or may not watch.
     pub(super) denied: Vec<Gvr>,
+    /// Pinned resources that the API server does not list and watch.
+    pub(super) absent: Vec<Gvr>,
     /// Whether `--cache-resources` names resources, instead of allowing all.
     pub(super) is_named: bool,
     /// Settings that name resources which the API server does not have, one line each.
@@ -227,18 +206,19 @@ pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
         wanted,
         pinned,
         denied,
+        absent,
         is_named,
         unknown,
     } = rights;
     let hint = "grant list and watch in the gateway's ClusterRole, one rule for each resource that clients watch";
     let pinned: Vec<String> = pinned
         .iter()
-        .filter(|gvr| denied.contains(gvr))
+        .filter(|gvr| denied.contains(gvr) || absent.contains(gvr))
         .map(ToString::to_string)
         .collect();
     if !pinned.is_empty() {
         let text = format!(
-            "{} of --pin-resources may not be listed and watched: the gateway will not be ready",
+            "{} of --pin-resources cannot be listed and watched: the gateway will not be ready",
             counted(pinned.len(), RESOURCES)
         );
         return CheckVerdict::failure(text, hint).with_details(pinned);

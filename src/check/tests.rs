@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::certificates::{CertificateFacts, credentials_verdict, expiry_verdict, names_verdict};
-use super::clock::{future_verdict, skew_verdict};
+use super::clock::skew_verdict;
 use super::comparison::{
     InitialProgress, WatchedEvent, compared_verdict, freshness_verdict, lists_verdict,
 };
 use super::limits::{self, MemoryLimits};
 use super::rights::{self, CacheRights, Right};
 use super::versions::{
-    ListHead, ServerVersion, consistency_verdict, flow_verdict, pages_verdict, version_verdict,
+    ListHead, ServerVersion, consistency_verdict, flow_verdict, version_verdict,
 };
 use super::*;
 use crate::config::{
@@ -141,16 +141,6 @@ fn clocks_may_differ_by_the_seconds_of_a_response() {
     is(&verdict(990), CheckLevel::Warning, "10 s ahead of");
     is(&verdict(1_012), CheckLevel::Warning, "10 s behind");
     is(&verdict(900), CheckLevel::Failure, "100 s ahead of");
-    is(
-        &future_verdict(&[], 0),
-        CheckLevel::Skipped,
-        "no certificates",
-    );
-    is(
-        &future_verdict(&[facts(&[], 5, 9)], 4),
-        CheckLevel::Failure,
-        "not valid yet: 1 of 1 certificate",
-    );
 }
 
 #[test]
@@ -372,26 +362,6 @@ fn lists_of_a_server_agree_with_each_other() {
     let wrong = consistency_verdict(&early, &list("x", &[]));
     is(&wrong, CheckLevel::Failure, "a number: \"x\"");
     is(
-        &pages_verdict(&early, None),
-        CheckLevel::Ok,
-        "fits into one page",
-    );
-    is(
-        &pages_verdict(&early, Some(&late)),
-        CheckLevel::Failure,
-        "of versions",
-    );
-    is(
-        &pages_verdict(&early, Some(&early)),
-        CheckLevel::Failure,
-        "repeats",
-    );
-    is(
-        &pages_verdict(&early, Some(&list("5", &[("b", "1")]))),
-        CheckLevel::Ok,
-        "two pages",
-    );
-    is(
         &flow_verdict(&[200, 429, 200], true),
         CheckLevel::Warning,
         "1 of 3",
@@ -536,6 +506,7 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
             wanted: ["pods", "services"].map(gvr).to_vec(),
             pinned: pinned.iter().copied().map(gvr).collect(),
             denied: denied.iter().copied().map(gvr).collect(),
+            absent: Vec::new(),
             is_named,
             unknown: Vec::new(),
         })
@@ -544,6 +515,7 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
         wanted: vec![gvr("pods")],
         pinned: Vec::new(),
         denied: Vec::new(),
+        absent: Vec::new(),
         is_named: true,
         unknown: Vec::new(),
     });
@@ -553,6 +525,7 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
         wanted: vec![gvr("pods")],
         pinned: Vec::new(),
         denied: Vec::new(),
+        absent: Vec::new(),
         is_named: true,
         unknown: vec![misspelt.to_owned()],
     });
@@ -614,7 +587,7 @@ fn a_report_is_safe_and_bounded_whatever_was_found() {
     assert!(!plain.contains(['\u{1b}', '\u{202e}']), "{plain:?}");
     assert!(plain.contains("do:  do this\n"), "{plain}");
     assert!(
-        plain.contains("see: docs/CHECK.md#upstream-reachable\n"),
+        plain.contains("see: docs/CHECK.md#upstream-ready\n"),
         "{plain}"
     );
     assert!(
@@ -623,10 +596,7 @@ fn a_report_is_safe_and_bounded_whatever_was_found() {
     );
     assert!(report.text(true).contains("\u{1b}[1;31mfailure\u{1b}[0m"));
     let document: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
-    assert_eq!(
-        document["checks"][1]["see"],
-        "docs/CHECK.md#upstream-reachable"
-    );
+    assert_eq!(document["checks"][1]["see"], "docs/CHECK.md#upstream-ready");
     assert_eq!(document["checks"][0]["milliseconds"], 12);
     assert_eq!(document["checks"][0].get("hint"), None);
 }
@@ -647,4 +617,23 @@ fn names_of_checks_are_different() {
     let names: std::collections::BTreeSet<_> = CATALOGUE.iter().map(|spec| spec.name).collect();
     assert_eq!(names.len(), CATALOGUE.len());
     assert!(CATALOGUE.is_sorted_by_key(|spec| spec.category));
+}
+
+#[test]
+fn the_worst_of_several_steps_decides_and_is_not_hidden_by_others() {
+    let verdict = |levels: &str| {
+        let steps = levels.chars().map(|level| match level {
+            'o' => CheckVerdict::ok("good"),
+            's' => CheckVerdict::skipped("absent"),
+            'w' => CheckVerdict::warning("poor", "improve"),
+            _ => CheckVerdict::failure("bad", "repair").with_details(["it"]),
+        });
+        CheckVerdict::worst_of(steps.collect::<Vec<_>>())
+    };
+    is(&verdict("sos"), CheckLevel::Ok, "good");
+    is(&verdict("ss"), CheckLevel::Skipped, "absent; absent");
+    is(&verdict("wow"), CheckLevel::Warning, "poor; poor");
+    is(&verdict("wfo"), CheckLevel::Failure, "bad");
+    assert_eq!(verdict("wff").details, ["it", "it"]);
+    is(&verdict(""), CheckLevel::Skipped, "nothing");
 }

@@ -10,7 +10,7 @@ use super::catalogue as checks;
 use super::certificates::CertificateFacts;
 use super::checklist::Checklist;
 use super::handshake::{self, connect, establish_tls, is_tls, name_of};
-use super::parallel::{at_once, in_time};
+use super::parallel::at_once;
 use super::requests::{self, CheckRequestError, get, message};
 use super::verdict::{CheckLevel, CheckVerdict};
 use super::versions::ObjectHead;
@@ -54,29 +54,16 @@ pub(super) async fn check(
         return None;
     }
     let mut link = link?;
-    let reached = reachable(&link.parts);
-    if !list.require(&checks::UPSTREAM_REACHABLE, reached).await {
-        list.skip_rest(CheckCategory::Upstream, "upstream-reachable failed");
-        return Some(link);
-    }
     let mut shown = Vec::new();
-    let trusted = trusted(&link.parts, &settings.serve.upstream, &mut shown);
-    let is_trusted = list.require(&checks::UPSTREAM_TLS, trusted).await;
+    let answered = answered(&link, &settings.serve.upstream, &mut shown);
+    let is_answered = list.require(&checks::UPSTREAM_READY, answered).await;
     link.certificates = shown;
-    if !is_trusted {
-        list.skip_rest(CheckCategory::Upstream, "upstream-tls failed");
-        return Some(link);
-    }
-    let is_answered = list.require(&checks::UPSTREAM_READY, ready(&link)).await;
     if !is_answered {
         list.skip_rest(CheckCategory::Upstream, "upstream-ready failed");
         return Some(link);
     }
     let accepted = credentials(&link, settings.serve.auth.mode);
-    let is_accepted = list.require(&checks::UPSTREAM_CREDENTIALS, accepted).await;
-    list.make(&checks::UPSTREAM_CLUSTER, cluster(settings))
-        .await;
-    link.is_usable = is_accepted;
+    link.is_usable = list.require(&checks::UPSTREAM_CREDENTIALS, accepted).await;
     Some(link)
 }
 
@@ -144,27 +131,51 @@ fn of_servers(good: Vec<String>, bad: Vec<CheckVerdict>) -> CheckVerdict {
     verdict.with_details(reasons.filter(|_| count > 1))
 }
 
-async fn reachable(parts: &ConnectionParts) -> CheckVerdict {
+/// TCP, TLS and HTTP, one after the other.
+async fn answered(
+    link: &UpstreamLink,
+    source: &UpstreamSource,
+    shown: &mut Vec<(String, CertificateFacts)>,
+) -> CheckVerdict {
+    let mut servers = Vec::new();
+    let reached = reachable(&link.parts, &mut servers).await;
+    if reached.is_failure() {
+        return reached;
+    }
+    let trusted = trusted(&link.parts, servers, source, shown).await;
+    if trusted.is_failure() {
+        return trusted;
+    }
+    CheckVerdict::worst_of([reached, trusted, ready(link).await])
+}
+
+async fn reachable(parts: &ConnectionParts, servers: &mut Vec<Uri>) -> CheckVerdict {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let steps = parts.servers.clone().into_iter().map(|url| async move {
         let connected = connect(&url).await;
-        (name_of(&url), connected)
+        (url, connected)
     });
-    for (name, connected) in at_once(steps).await {
+    for (url, connected) in at_once(steps).await {
+        let name = name_of(&url);
         match connected {
-            Ok(_) => good.push(name),
+            Ok(_) => {
+                good.push(name);
+                servers.push(url);
+            }
             Err(error) => bad.push(handshake::unreachable(&name, &error)),
         }
     }
     of_servers(good, bad)
 }
 
+/// Whether the servers that were reached show certificates that clients accept.
 async fn trusted(
     parts: &ConnectionParts,
+    servers: Vec<Uri>,
     source: &UpstreamSource,
     shown: &mut Vec<(String, CertificateFacts)>,
 ) -> CheckVerdict {
-    if !parts.servers.iter().all(is_tls) {
+    if !servers.iter().all(is_tls) {
         let hint = "use https:// unless the connection never leaves this machine";
         let local = |url: &Uri| {
             let (host, _) = handshake::address_of(url);
@@ -173,7 +184,7 @@ async fn trusted(
                     .parse()
                     .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
         };
-        if parts.servers.iter().all(local) {
+        if servers.iter().all(local) {
             return CheckVerdict::skipped("plain HTTP to loopback");
         }
         return CheckVerdict::warning(
@@ -182,7 +193,7 @@ async fn trusted(
         );
     }
     let (mut good, mut bad) = (Vec::new(), Vec::new());
-    let steps = parts.servers.clone().into_iter().map(|url| {
+    let steps = servers.into_iter().map(|url| {
         let (tls, server_name) = (Arc::clone(&parts.tls), parts.server_name.clone());
         async move {
             let established = establish_tls(&url, &tls, server_name.as_deref()).await;
@@ -303,48 +314,6 @@ fn unknown_user(error: &CheckRequestError) -> CheckVerdict {
             "look at the API server's log; its authentication webhook may fail",
         ),
     }
-}
-
-/// Whether all API servers name the same cluster.
-async fn cluster(settings: &CheckSettings) -> CheckVerdict {
-    let servers = &settings.serve.api_servers;
-    if servers.len() < 2 {
-        return CheckVerdict::skipped("there is one API server");
-    }
-    let steps = servers.clone().into_iter().map(|server| {
-        let source = source(&settings.serve.upstream);
-        async move {
-            let uid = in_time(uid_at(source, &server)).await.flatten();
-            uid.map(|uid| (name_of(&server), uid))
-        }
-    });
-    let uids: Vec<_> = at_once(steps).await.into_iter().flatten().collect();
-    let Some((first, uid)) = uids.first() else {
-        return CheckVerdict::warning(
-            "no API server tells which cluster it belongs to",
-            "let the gateway get the namespace kube-system, so that it notices an API server of another cluster",
-        );
-    };
-    match uids.iter().find(|(_, other)| other != uid) {
-        Some((other, _)) => CheckVerdict::failure(
-            format!("{first} and {other} belong to different clusters"),
-            "name only API servers of one cluster with --api-servers",
-        ),
-        None if uids.len() == 1 => CheckVerdict::skipped(format!(
-            "only {first} of {} API servers tells which cluster it belongs to",
-            servers.len()
-        )),
-        None => CheckVerdict::ok(format!(
-            "{} of {} API servers tell that they belong to one cluster",
-            uids.len(),
-            servers.len()
-        )),
-    }
-}
-
-async fn uid_at(source: ConnectSource, server: &Uri) -> Option<String> {
-    let client = Client::connect_to(source, vec![server.clone()]).await;
-    cluster_uid(&client.ok()?).await.ok()
 }
 
 /// The uid of the namespace kube-system.

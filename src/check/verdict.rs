@@ -91,6 +91,26 @@ impl CheckVerdict {
         self
     }
 
+    /// What several steps of a check have found: all that is as bad as the worst, with what to do about the first of these. Steps that
+    /// were not made count only if none was.
+    pub(super) fn worst_of(verdicts: impl IntoIterator<Item = Self>) -> Self {
+        let badness = |verdict: &Self| match verdict.level {
+            CheckLevel::Skipped => 0,
+            CheckLevel::Ok => 1,
+            CheckLevel::Warning => 2,
+            CheckLevel::Failure => 3,
+        };
+        let mut verdicts: Vec<_> = verdicts.into_iter().collect();
+        let worst = verdicts.iter().map(badness).max();
+        verdicts.retain(|verdict| Some(badness(verdict)) == worst);
+        let messages: Vec<_> = verdicts.iter().map(|one| one.message.as_str()).collect();
+        let Some(first) = verdicts.first() else {
+            return Self::skipped("there is nothing to check");
+        };
+        let details = verdicts.iter().flat_map(|one| &one.details);
+        Self::new(first.level, &messages.join("; "), &first.hint).with_details(details)
+    }
+
     /// Whether it says that something is wrong.
     pub(super) const fn is_failure(&self) -> bool {
         matches!(self.level, CheckLevel::Failure)

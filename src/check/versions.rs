@@ -65,8 +65,6 @@ pub(super) struct ListHead {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListHeadMetadata {
     pub(super) resource_version: String,
-    #[serde(rename = "continue")]
-    pub(super) continue_token: String,
 }
 
 /// An object of a list, or of an event.
@@ -136,50 +134,6 @@ pub(super) fn consistency_verdict(first: &ListHead, second: &ListHead) -> CheckV
         );
     }
     CheckVerdict::ok(format!("lists are of version {earlier} and {later}"))
-}
-
-/// Whether a list at a version is of that version; `None` if there is no list at that version.
-pub(super) fn exactness_verdict(wanted: u64, list: Option<&ListHead>) -> CheckVerdict {
-    let text = match list {
-        Some(list) if list.version() == Some(wanted) => {
-            return CheckVerdict::ok(format!("a list at version {wanted} is of that version"));
-        }
-        Some(list) => format!(
-            "a list at version {wanted} is of version {:?}",
-            list.metadata.resource_version
-        ),
-        None => format!("there is no list at version {wanted}, which was just the newest"),
-    };
-    let hint = "clients that page through lists from memory may be sent to the API server; nothing needs to be done";
-    CheckVerdict::warning(text, hint)
-}
-
-/// Whether a list was read in pages.
-pub(super) fn pages_verdict(first: &ListHead, second: Option<&ListHead>) -> CheckVerdict {
-    let hint = "the gateway fills caches page by page where lists are not streamed: point it at a kube-apiserver";
-    match second {
-        None if first.items.len() > 1 => CheckVerdict::failure(
-            format!("a page of one object has {}", first.items.len()),
-            hint,
-        ),
-        None => CheckVerdict::ok("the whole list fits into one page"),
-        Some(second) if second.metadata.resource_version != first.metadata.resource_version => {
-            CheckVerdict::failure(
-                format!(
-                    "the pages of a list are of versions {:?} and {:?}",
-                    first.metadata.resource_version, second.metadata.resource_version
-                ),
-                hint,
-            )
-        }
-        Some(second)
-            if second.items.first().map(ObjectHead::key)
-                == first.items.first().map(ObjectHead::key) =>
-        {
-            CheckVerdict::failure("the second page of a list repeats the first one", hint)
-        }
-        Some(_) => CheckVerdict::ok("two pages of a list are of one version"),
-    }
 }
 
 /// What several requests at a time were answered, by status.

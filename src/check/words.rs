@@ -2,5 +2,4 @@
 
 pub(super) use crate::numbers::counted;
 
-pub(super) const CERTIFICATES: (&str, &str) = ("certificate", "certificates");
 pub(super) const RESOURCES: (&str, &str) = ("resource", "resources");

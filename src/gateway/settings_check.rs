@@ -24,6 +24,23 @@ const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What the settings name and cannot be used, one line each.
 pub async fn unusable_settings(settings: &ServeSettings) -> Vec<String> {
+    let mut found = unusable_files(settings).await;
+    if let Some(state) = settings.state.clone() {
+        let free = blocking(move || unused(&state).map_err(|error| one_line(&error)));
+        found.extend(
+            free.await
+                .err()
+                .map(|problem| format!("--state-dir: {problem}")),
+        );
+    }
+    for problem in closed_ports(settings).await {
+        found.push(one_line(&problem));
+    }
+    found
+}
+
+/// As [`unusable_settings`], without what a gateway with these settings has for itself while it runs.
+pub async fn unusable_files(settings: &ServeSettings) -> Vec<String> {
     let mut found = Vec::new();
     let mut note = |flag: &str, problem: Result<(), String>| {
         found.extend(problem.err().map(|problem| format!("{flag}: {problem}")));
@@ -59,7 +76,10 @@ pub async fn unusable_settings(settings: &ServeSettings) -> Vec<String> {
         }
     }
     if let Some(state) = settings.state.clone() {
-        let directory = blocking(move || directory(&state).map_err(|error| one_line(&error)));
+        let directory = blocking(move || {
+            let inspected = StateDirectory::inspect(&state.directory, state.key_file.as_deref());
+            inspected.map(drop).map_err(|error| one_line(&error))
+        });
         note("--state-dir", directory.await);
     }
     if let Some(handover) = &settings.handover {
@@ -68,9 +88,6 @@ pub async fn unusable_settings(settings: &ServeSettings) -> Vec<String> {
             "--handover-from",
             peer.await.unwrap_or_else(|_| Err(too_slow())),
         );
-    }
-    for problem in closed_ports(settings).await {
-        found.push(one_line(&problem));
     }
     found
 }
@@ -103,12 +120,13 @@ fn authorities(settings: &ServeSettings, is_served: bool) -> Result<(), String> 
     Ok(())
 }
 
-fn directory(settings: &StateSettings) -> Result<(), DirectoryError> {
-    match StateDirectory::inspect(&settings.directory, settings.key_file.as_deref())? {
-        DirectoryCondition::Missing | DirectoryCondition::Free => Ok(()),
-        DirectoryCondition::InUse => Err(DirectoryError::InUse {
+/// Errors other than a use by another gateway are those of the directory itself.
+fn unused(settings: &StateSettings) -> Result<(), DirectoryError> {
+    match StateDirectory::inspect(&settings.directory, settings.key_file.as_deref()) {
+        Ok(DirectoryCondition::InUse) => Err(DirectoryError::InUse {
             path: settings.directory.clone(),
         }),
+        Ok(DirectoryCondition::Missing | DirectoryCondition::Free) | Err(_) => Ok(()),
     }
 }
 

@@ -246,10 +246,10 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "blocking",
             "cache_rule",
-            "checkpoint::directory",
             "cli",
             "config",
             "error_chain",
+            "gateway",
             "numbers",
             "printable",
             "protocol::handover",
@@ -284,7 +284,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Only these may use the composition root.
-const USERS_OF_GATEWAY: &[&str] = &["main", "demo"];
+const USERS_OF_GATEWAY: &[&str] = &["main", "demo", "check"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[

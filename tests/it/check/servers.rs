@@ -37,10 +37,6 @@ pub(crate) fn list(version: &str, names: &[&str]) -> String {
         .to_string()
 }
 
-fn namespace(uid: &str) -> String {
-    json!({"metadata": {"name": "kube-system", "uid": uid}}).to_string()
-}
-
 /// No way to an API server.
 pub(crate) async fn ways() -> Vec<&'static str> {
     let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -56,9 +52,9 @@ pub(crate) async fn ways() -> Vec<&'static str> {
     // Nothing that depends on the connection is made, and everything is listed.
     ended(
         &closed,
-        "upstream-tls",
+        "upstream-credentials",
         CheckLevel::Skipped,
-        "upstream-reachable failed",
+        "upstream-ready failed",
     );
     ended(
         &closed,
@@ -86,11 +82,11 @@ pub(crate) async fn ways() -> Vec<&'static str> {
         ),
         ended(
             &closed,
-            "upstream-reachable",
+            "upstream-ready",
             Failure,
             "cannot connect to 127.0.0.1:",
         ),
-        ended(&untrusted, "upstream-tls", Failure, "UnknownIssuer"),
+        ended(&untrusted, "upstream-ready", Failure, "UnknownIssuer"),
     ]
 }
 
@@ -143,24 +139,11 @@ pub(crate) async fn answers() -> Vec<&'static str> {
     let late = report_on(vec![late], |_| {}).await;
 
     let apiserver = stage::apiserver().await;
-    let front = async |uid: &str| {
-        let reply = Reply::new("/api/v1/namespaces/kube-system", 200, namespace(uid));
-        Front::new(Some(apiserver.address()), vec![reply]).await
-    };
-    let (one, other) = (front("one").await, front("other").await);
-    let mut several = settings(one.address);
-    several.serve.api_servers = [&one, &other]
-        .map(|front| format!("http://{}/", front.address).parse().unwrap())
-        .to_vec();
-    let several = check_once(&several).await;
-
     let authority = Authority::new("upstream-expiring");
     let pair = authority.sign("server", -100..3);
     let tls = pair.tls(&["http/1.1"]);
     let front = Front::with_tls(Some(apiserver.address()), vec![stage::known()], tls).await;
-    let expired = authority.sign("client", -100..-10);
-    let user = json!({"client-certificate": expired.cert, "client-key": expired.key});
-    let expiring = settings_of_user(front.address, &authority, user);
+    let expiring = settings_of_user(front.address, &authority, json!({"token": "t"}));
     let expiring = check_once(&expiring).await;
     vec![
         ended(
@@ -182,9 +165,7 @@ pub(crate) async fn answers() -> Vec<&'static str> {
             Failure,
             "no version of Kubernetes 1.x",
         ),
-        ended(&several, "upstream-cluster", Failure, "different clusters"),
-        ended(&expiring, "upstream-certificate", Warning, "expires in"),
-        ended(&expiring, "own-credentials", Failure, "expired 10 days ago"),
+        ended(&expiring, "certificate-expiry", Warning, "expires in"),
     ]
 }
 
@@ -239,12 +220,6 @@ pub(crate) async fn rights() -> Vec<&'static str> {
             "create subjectaccessreviews.authorization.k8s.io",
         ),
         ended(&review, "rights-impersonate", Failure, "impersonate users"),
-        ended(
-            &review,
-            "rights-api-services",
-            Warning,
-            "watch apiservices.apiregistration.k8s.io",
-        ),
         // The API server behind it answers everything.
         ended(
             &review,
@@ -275,17 +250,11 @@ pub(crate) async fn features() -> Vec<&'static str> {
     let old = vec![
         Reply::new("GET /apis/apiregistration.k8s.io/v1/apiservices", 404, "{}"),
         Reply::new(
-            "GET /apis/authentication.k8s.io/v1",
-            200,
-            r#"{"resources":[{"name":"tokenreviews"}]}"#,
-        ),
-        Reply::new(
             "sendInitialEvents",
             422,
             r#"{"message":"sendInitialEvents is forbidden"}"#,
         ),
         Reply::new("resourceVersionMatch=NotOlderThan", 200, list("1", &["a"])),
-        Reply::new("resourceVersionMatch=Exact", 200, list("1", &["a"])),
         Reply::new(
             &format!("{NAMESPACES}?limit=1"),
             200,
@@ -306,10 +275,9 @@ pub(crate) async fn features() -> Vec<&'static str> {
     );
     let busy = vec![Reply::new(&format!("{NAMESPACES}?limit=1"), 429, "{}")];
     let busy = report_on(busy, |_| {}).await;
+    ended(&old, "rights-resources", Failure, "widgets.v1.example.com");
     vec![
-        ended(&old, "discovery", Failure, "widgets.v1.example.com"),
         ended(&old, "aggregated-apis", Warning, "has no APIServices"),
-        ended(&old, "review-apis", Failure, "selfsubjectreviews"),
         ended(
             &old,
             "streamed-lists",
@@ -322,13 +290,6 @@ pub(crate) async fn features() -> Vec<&'static str> {
             Failure,
             "not older than version 7 is of version 1",
         ),
-        ended(
-            &old,
-            "exact-versions",
-            Warning,
-            "at version 7 is of version",
-        ),
-        ended(&old, "pages", Failure, "a page of one object has 2"),
         ended(&busy, "flow-control", Warning, "10 of 10 requests"),
     ]
 }

@@ -8,8 +8,8 @@ from .stack import ADMIN_CONTEXT, Stack
 # What a client sees of a gateway, and its admin port.
 AFTERWARDS = ("gateway", "live", "admin")
 # The stack has one API server, callers of their own, and a gateway without a folder or peers, which may list everything.
-ABSENT = ("upstream-cluster", "client-ca", "front-proxy-ca", "rights-impersonate", "state-directory", "state-space",
-          "handover-files", "handover-rights", "handover-peers", "rights-shared", "unfiltered-lists")
+ABSENT = ("rights-impersonate", "state-space", "handover-rights", "handover-peers", "rights-shared", "unfiltered-lists")
+
 
 
 def ask(stack, context, *flags):
@@ -66,10 +66,10 @@ def run(report):
         stack.stop_gateways()
         code, said = ask(stack, ADMIN_CONTEXT, *after(stack, "tls"))
         fails = [name for name, one in said.items() if one["level"] == "failure"]
-        report.check("without a gateway: gateway-reachable fails, and nothing of upstream", code == 1 and "gateway-reachable" in fails and not levels(said, "failure", of=lambda one: one["category"] == "upstream"), fails)
+        report.check("without a gateway: gateway-ready fails, and nothing of upstream", code == 1 and "gateway-ready" in fails and not levels(said, "failure", of=lambda one: one["category"] == "upstream"), fails)
         stack.restart_gateways()
         stack.kill_server()
         code, said = ask(stack, ADMIN_CONTEXT, "--pre", "--auth", "review")
         fails = [name for name, one in said.items() if one["level"] == "failure"]
-        report.check("without an API server: upstream-reachable fails", code == 1 and "upstream-reachable" in fails, fails)
+        report.check("without an API server: upstream-ready fails", code == 1 and "upstream-ready" in fails, fails)
         stack.start_server()
