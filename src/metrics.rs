@@ -53,7 +53,7 @@ pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation
 pub use cache::CacheMetrics;
 pub use checkpoint::CheckpointMetrics;
 pub use contact_log::ContactLog;
-pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
+pub use downstream::{DownstreamMetrics, ListMetrics, ListenerMetrics, RequestCounters};
 pub use drift::DriftMetrics;
 pub use endpoints::{EndpointFailureLabel, EndpointMetrics, EndpointStateLabel};
 pub use families::{ByLabel, MetricsError, StateGauges};
@@ -62,10 +62,9 @@ pub use handover::{
     HandoverOutcome, ServedHandover, ServedHandoverMetrics, TakenHandoverMetrics, TransferMetrics,
 };
 pub use labels::{
-    AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
-    Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, MemoryPart,
-    PassthroughError, PermitKind, PressureStep, RelistLabel, RestoreOutcome, TaskKind,
-    UpstreamWatchEnd, VerbLabel,
+    AuditEvents, AuthRefusal, CacheState, ConnectionFailure, Contradiction, GiveUpReason, Label,
+    LimitLabel, MemoryPart, PassthroughError, PermitKind, PressureStep, RestoreOutcome, TaskKind,
+    VerbLabel, WatchEnd,
 };
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
@@ -149,7 +148,16 @@ impl Metrics {
         let process = Registry::new();
         process.register(Box::new(ProcessCollector::for_self()))?;
         register_build_info(&gateway)?;
-        let task_ends = task_ends(&gateway)?;
+        let add = families::Register(&gateway);
+        let task_ends: ByLabel<TaskKind> = add.by_label(
+            "task_unexpected_ends_total",
+            "Tasks of the gateway that panicked, or that returned although they never should.",
+            "task",
+        )?;
+        let api_services_known = add.gauge(
+            "api_services_known",
+            "Whether the APIServices were read and are followed; if not, only built-in groups and named resources are cached.",
+        )?;
         let shortages = Shortages::register(&gateway)?;
         Ok(Self {
             upstream: upstream::UpstreamFamilies::register(&gateway)?,
@@ -169,7 +177,7 @@ impl Metrics {
             memory: MemoryMetrics::register(&gateway)?,
             rebalance: RebalanceMetrics::register(&gateway)?,
             readiness: ReadinessMetrics::register(&gateway)?,
-            api_services_known: api_services_known(&gateway)?,
+            api_services_known,
             traces: TraceMetrics::register(&gateway)?,
             task_ends,
             gateway,
@@ -407,24 +415,6 @@ impl Metrics {
     pub fn page(&self) -> Result<String, MetricsError> {
         Ok(TextEncoder::new().encode_to_string(&self.gather())?)
     }
-}
-
-fn task_ends(registry: &Registry) -> Result<ByLabel<TaskKind>, MetricsError> {
-    let family = families::Register(registry).counters(
-        "task_unexpected_ends_total",
-        "Tasks of the gateway that panicked, or that returned although they never should.",
-        &["task"],
-    )?;
-    Ok(ByLabel::resolve(&family, &[]))
-}
-
-fn api_services_known(registry: &Registry) -> Result<IntGauge, MetricsError> {
-    let gauge = IntGauge::new(
-        "api_services_known",
-        "Whether the APIServices were read and are followed; if not, only built-in groups and named resources are cached.",
-    )?;
-    registry.register(Box::new(gauge.clone()))?;
-    Ok(gauge)
 }
 
 fn register_build_info(registry: &Registry) -> Result<(), MetricsError> {

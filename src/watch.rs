@@ -38,7 +38,8 @@ pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};
-pub use recorder::{WatchEnd, WatchRecorder, WatchTotals};
+pub(crate) use recorder::end_of_dropped;
+pub use recorder::{WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
 pub use table::{
     CutReason, RecentCuts, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,

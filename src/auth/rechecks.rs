@@ -22,7 +22,7 @@ use super::question::{AccessQuestion, QuestionIdentity};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
 use crate::fairness::Peer;
-use crate::metrics::{AuthorizationMetrics, Revocation};
+use crate::metrics::{AuthorizationMetrics, Label, Revocation};
 
 /// Decides whether credentials are still valid. Tests replace it.
 pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
@@ -139,7 +139,7 @@ impl Rechecks {
             self.metrics.revocations.inc(reason);
         }
         if count > 0 {
-            let reason = crate::metrics::Label::as_str(reason);
+            let reason = reason.as_str();
             tracing::info!(reason, leases = count, "permission of open streams revoked");
         }
     }

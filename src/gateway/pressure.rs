@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use strum::VariantArray;
 
 use crate::metrics::PressureStep;
 
@@ -40,9 +41,6 @@ pub(super) const fn restored_max(max: usize) -> usize {
 }
 
 impl PressureStep {
-    /// All steps, mildest first.
-    const ORDER: [Self; 4] = [Self::Frames, Self::History, Self::Admission, Self::Eviction];
-
     const fn percent(self) -> usize {
         match self {
             Self::Frames => FRAMES_PERCENT,
@@ -58,12 +56,12 @@ impl PressureStep {
 pub(super) struct PressureLevel(usize);
 
 impl PressureLevel {
-    const HIGHEST: Self = Self(PressureStep::ORDER.len());
+    const HIGHEST: Self = Self(PressureStep::VARIANTS.len());
 
     /// The last of the steps that are in force; `None` if there is none.
     pub(super) fn last_step(self) -> Option<PressureStep> {
         let index = self.0.checked_sub(1)?;
-        PressureStep::ORDER.get(index).copied()
+        PressureStep::VARIANTS.get(index).copied()
     }
 
     /// Whether a step is in force.

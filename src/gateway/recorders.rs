@@ -17,19 +17,16 @@ use super::list_progress::ListProgress;
 use crate::cache::ApplyOutcome;
 use crate::log_limit::{FaultLog, LogLimit};
 use crate::metrics::{
-    CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, ContactLog, Contradiction,
-    DownstreamMetrics, DriftMetrics, FrameRejectionLabel as RejectionLabel, GiveUpReason, Label,
-    Metrics, RelistLabel, ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
+    CacheMetrics, CacheState, ContactLog, Contradiction, DownstreamMetrics, DriftMetrics,
+    GiveUpReason, Label, Metrics, ResourceLabels, UpstreamMetrics, WatchEnd,
 };
 use crate::resource::CacheKey;
-use crate::serve::list::BlockCounts;
-use crate::serve::resources::ListRecorder;
 use crate::upstream::cache_sink::{FillRecorder, FillState};
 use crate::upstream::driver::{
-    DriverRecorder, FailureReport, FrameRejection, StreamEnd, WatchConnection,
+    DriverRecorder, FailureReport, FrameRejection, UpstreamWatchEnd, WatchConnection,
 };
 use crate::upstream::reflector::{Failure, RelistReason};
-use crate::watch::{RecentCuts, WatchEnd, WatchRecorder, WatchTable, WatchTotals};
+use crate::watch::{RecentCuts, WatchRecorder, WatchTable, WatchTotals};
 
 /// Metrics of one cache's upstream side.
 #[derive(Debug)]
@@ -189,19 +186,15 @@ impl DriverRecorder for CacheRecorder {
         if self.resource.rejection_log.lock().is_due(reason) {
             tracing::warn!(resource = %self.resource.key, ?reason, "cannot use a frame from upstream");
         }
-        self.resource.upstream.frames_rejected.inc(match reason {
-            FrameRejection::Unparsable => RejectionLabel::Malformed,
-            FrameRejection::TooLong => RejectionLabel::TooLong,
-            FrameRejection::WrongContentType => RejectionLabel::WrongContentType,
-        });
+        self.resource.upstream.frames_rejected.inc(reason);
     }
 
     fn relisted(&self, reason: RelistReason) {
         tracing::info!(resource = %self.resource.key, reason = reason.as_str(), "listing");
         self.resource.listing.begin();
         self.resource.upstream.lists.inc();
-        if let Some(label) = label_of(reason) {
-            self.resource.upstream.relists.inc(label);
+        if reason != RelistReason::Start {
+            self.resource.upstream.relists.inc(reason);
             // Its history may have ended together with its definition.
             self.resource.ask_for_discovery();
         }
@@ -236,21 +229,14 @@ impl DriverRecorder for CacheRecorder {
                 if self.resource.refusal_log.lock().end() {
                     tracing::info!(resource = %self.resource.key, "the API server answers for the resource again");
                 }
+                self.resource.age.begin();
             }
-            WatchConnection::No(StreamEnd::Cut) => {
-                self.lost("the connection of a watch was closed or went silent");
+            WatchConnection::No(end) => {
+                if end == UpstreamWatchEnd::Disconnected {
+                    self.lost("the connection of a watch was closed or went silent");
+                }
+                self.resource.upstream.watch_ends.inc(end);
             }
-            WatchConnection::No(StreamEnd::Clean | StreamEnd::Error | StreamEnd::Unreadable) => {}
-        }
-        if let WatchConnection::No(end) = connected {
-            self.resource.upstream.watch_ends.inc(match end {
-                StreamEnd::Clean => WatchLabel::Closed,
-                StreamEnd::Cut => WatchLabel::Disconnected,
-                StreamEnd::Error => WatchLabel::Error,
-                StreamEnd::Unreadable => WatchLabel::Undecodable,
-            });
-        } else {
-            self.resource.age.begin();
         }
     }
 
@@ -338,28 +324,12 @@ impl Drop for CacheRecorder {
             upstream
                 .watch_ends
                 .inc(if self.resource.draining.is_begun() {
-                    WatchLabel::Drain
+                    UpstreamWatchEnd::Drain
                 } else {
-                    WatchLabel::Idle
+                    UpstreamWatchEnd::Idle
                 });
         }
     }
-}
-
-/// The metric label of the reflector's reason; `None` for the first list.
-fn label_of(reason: RelistReason) -> Option<RelistLabel> {
-    Some(match reason {
-        RelistReason::Start => return None,
-        RelistReason::Expired => RelistLabel::Expired,
-        RelistReason::VersionAhead => RelistLabel::VersionAhead,
-        RelistReason::PagesExpired => RelistLabel::PagesExpired,
-        RelistReason::Interrupted => RelistLabel::Interrupted,
-        RelistReason::StreamRefused => RelistLabel::StreamRefused,
-        RelistReason::WatchRefused => RelistLabel::WatchRefused,
-        RelistReason::Unparsable => RelistLabel::Unparsable,
-        RelistReason::WatchFailed => RelistLabel::WatchFailed,
-        RelistReason::Unordered => RelistLabel::Unordered,
-    })
 }
 
 /// Metrics of one cache's clients.
@@ -424,21 +394,13 @@ impl WatchRecorder for StreamRecorder {
             events,
             bytes,
         } = totals;
-        let reason = match end {
-            WatchEnd::Deadline => StreamLabel::Timeout,
-            WatchEnd::Revoked => StreamLabel::Revoked,
-            WatchEnd::Lagged => StreamLabel::Lagged,
-            WatchEnd::Recalled => StreamLabel::Rebalance,
-            WatchEnd::Reclaimed => StreamLabel::Reclaimed,
-            // At the drain's deadline, connections whose client does not read are closed; that is not the client's doing.
-            WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
-            WatchEnd::Closed => StreamLabel::CacheGone,
-            WatchEnd::Client => StreamLabel::ClientGone,
-            WatchEnd::Stalled => StreamLabel::Stalled,
-        };
+        // At the drain's deadline, connections whose client does not read are closed; that is not the client's doing.
+        let is_drained =
+            matches!(end, WatchEnd::CacheGone | WatchEnd::ClientGone) && self.draining.is_begun();
+        let end = if is_drained { WatchEnd::Drain } else { end };
         self.metrics.watches.dec();
-        self.metrics.stream_ends.inc(reason);
-        let (resource, reason) = (&self.key, reason.as_str());
+        self.metrics.stream_ends.inc(end);
+        let (resource, reason) = (&self.key, end.as_str());
         let client = client.map(tracing::field::display);
         let due = match end == WatchEnd::Lagged {
             true => {
@@ -456,35 +418,16 @@ impl WatchRecorder for StreamRecorder {
     }
 }
 
-impl ListRecorder for StreamRecorder {
-    fn listed(&self, objects: usize, elapsed: Duration) {
-        self.metrics.list_objects.inc_by(objects as u64);
-        self.metrics.list_duration.observe(elapsed.as_secs_f64());
-    }
-
-    fn compressed(&self, blocks: BlockCounts) {
-        self.metrics.list_blocks_made.inc_by(blocks.made as u64);
-        self.metrics.list_blocks_shared.inc_by(blocks.shared as u64);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
     use crate::decode::UpstreamStatus;
     use crate::metrics::captured_log::CapturedLog;
     use crate::resource::Gvr;
     use crate::upstream::driver::RequestKind;
     use crate::view::EndSchedule;
-
-    #[test]
-    fn relists_are_labelled_with_the_reflectors_own_words() {
-        for reason in RelistReason::ALL {
-            let label = label_of(reason).map_or("start", RelistLabel::as_str);
-            assert_eq!(label, reason.as_str());
-        }
-        assert_eq!(RelistLabel::ALL.len() + 1, RelistReason::ALL.len());
-    }
 
     #[test]
     fn the_date_of_an_answer_tells_the_other_clock_to_half_a_second() {
@@ -546,7 +489,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_end(end: WatchEnd, draining: &DrainFlag, expected: StreamLabel) {
+    fn check_end(end: WatchEnd, draining: &DrainFlag, expected: WatchEnd) {
         let metrics = Metrics::new().unwrap();
         let recorder = StreamRecorder::new(
             &metrics,
@@ -560,7 +503,7 @@ mod tests {
             events: 1,
             bytes: 1,
         });
-        for reason in StreamLabel::ALL {
+        for reason in WatchEnd::VARIANTS {
             let count = u64::from(*reason == expected);
             assert_eq!(
                 recorder.metrics.stream_ends.count(*reason),
@@ -593,16 +536,16 @@ mod tests {
     #[test]
     fn watches_that_a_drain_ends_are_told_from_others() {
         let draining = DrainFlag::default();
-        check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
-        check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
-        check_end(WatchEnd::Stalled, &draining, StreamLabel::Stalled);
-        check_end(WatchEnd::Recalled, &draining, StreamLabel::Rebalance);
+        check_end(WatchEnd::CacheGone, &draining, WatchEnd::CacheGone);
+        check_end(WatchEnd::ClientGone, &draining, WatchEnd::ClientGone);
+        check_end(WatchEnd::Stalled, &draining, WatchEnd::Stalled);
+        check_end(WatchEnd::Rebalance, &draining, WatchEnd::Rebalance);
         let now = std::time::Instant::now();
         draining.begin(&Arc::new(EndSchedule::new(now, Duration::ZERO, 0.0)));
-        check_end(WatchEnd::Closed, &draining, StreamLabel::Drain);
-        check_end(WatchEnd::Client, &draining, StreamLabel::Drain);
-        check_end(WatchEnd::Deadline, &draining, StreamLabel::Timeout);
-        check_end(WatchEnd::Lagged, &draining, StreamLabel::Lagged);
-        check_end(WatchEnd::Revoked, &draining, StreamLabel::Revoked);
+        check_end(WatchEnd::CacheGone, &draining, WatchEnd::Drain);
+        check_end(WatchEnd::ClientGone, &draining, WatchEnd::Drain);
+        check_end(WatchEnd::Timeout, &draining, WatchEnd::Timeout);
+        check_end(WatchEnd::Lagged, &draining, WatchEnd::Lagged);
+        check_end(WatchEnd::Revoked, &draining, WatchEnd::Revoked);
     }
 }

@@ -44,15 +44,15 @@ use crate::cache_rule::{
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::log_limit::FaultLog;
-use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
+use crate::metrics::{GiveUpReason, ListMetrics, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Encoding, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    Availability, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest, Latest, ListRecorder,
-    Permission, RequestOutcome, Resources, VersionReach,
+    Availability, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest, Latest, Permission,
+    RequestOutcome, Resources, VersionReach,
 };
 use crate::serve::response_status;
 use crate::tables::{self, OriginCheck, Tables};
@@ -566,9 +566,9 @@ impl Resources for Registry {
         Some(Arc::clone(&slot.streams.table))
     }
 
-    fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
+    fn list_metrics(&self, key: &CacheKey) -> Option<ListMetrics> {
         let slot = self.existing_slot(key)?;
-        Some(Arc::clone(&slot.streams) as _)
+        Some(slot.streams.metrics.lists.clone())
     }
 
     fn listener_metrics(&self) -> Option<&ListenerMetrics> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::Resource;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::de::DeserializeOwned;
+use strum::VariantArray;
 use tokio::time::Instant;
 
 use crate::auth::changes::RoleScope;
@@ -191,8 +192,8 @@ impl UpstreamContact {
 
     fn update(&mut self, counts: &[InformerCounts; 4], now: Instant) {
         for (last, counts) in self.0.iter_mut().zip(counts) {
-            let kinds = FailureKind::ALL.into_iter();
-            let failures = kinds.map(|kind| counts.failures(kind)).sum();
+            let kinds = FailureKind::VARIANTS.iter();
+            let failures = kinds.map(|kind| counts.failures(*kind)).sum();
             // The bytes of an error response say nothing about roles.
             if counts.bytes != last.bytes && failures == last.failures {
                 last.at = now;

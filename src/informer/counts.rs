@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use strum::VariantArray;
 
 use super::failure::FailureKind;
 use crate::resource::ResourceVersion;
@@ -25,8 +26,8 @@ pub struct InformerCounts {
     pub hook_panics: u64,
     /// The version of the held state (client-go's `LastSyncResourceVersion`); `None` before the first list.
     pub last_version: Option<ResourceVersion>,
-    relists: [u64; RelistReason::ALL.len()],
-    failures: [u64; FailureKind::ALL.len()],
+    relists: [u64; RelistReason::VARIANTS.len()],
+    failures: [u64; FailureKind::VARIANTS.len()],
 }
 
 impl InformerCounts {
@@ -34,6 +35,12 @@ impl InformerCounts {
     #[must_use]
     pub const fn relists(&self, reason: RelistReason) -> u64 {
         self.relists[reason as usize]
+    }
+
+    /// How often all objects were requested, the first time included.
+    #[must_use]
+    pub fn lists(&self) -> u64 {
+        self.relists.iter().sum()
     }
 
     /// How many failures of this kind there were.

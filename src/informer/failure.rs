@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use strum::VariantArray;
+
 use super::key::KeyError;
 use super::raw::DecodeError;
 use crate::decode::UpstreamStatus;
@@ -128,7 +130,7 @@ impl TransformError {
 }
 
 /// The kinds of [`WatchFailure`], as they are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, VariantArray)]
 #[repr(usize)]
 pub enum FailureKind {
     /// [`WatchFailure::Refused`].
@@ -147,20 +149,6 @@ pub enum FailureKind {
     Key,
     /// [`WatchFailure::WentBack`].
     WentBack,
-}
-
-impl FailureKind {
-    /// All kinds, ordered by discriminant.
-    pub const ALL: [Self; 8] = [
-        Self::Refused,
-        Self::Transport,
-        Self::Unreadable,
-        Self::Undecodable,
-        Self::Transform,
-        Self::Panicked,
-        Self::Key,
-        Self::WentBack,
-    ];
 }
 
 impl WatchFailure {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use strum::VariantArray;
 use tokio::time::Instant;
 
 use super::counts::InformerCounters;
@@ -93,7 +94,7 @@ impl DriverRecorder for FailureRecorder {
 /// The default failure hook: logs the first failure of each kind, then at most one per minute, with the number that was left out.
 pub(super) fn log_failures(collection: &Collection) -> OnFailure {
     let resource = collection.gvr.to_string();
-    let paces = Mutex::new([LogPace::default(); FailureKind::ALL.len()]);
+    let paces = Mutex::new([LogPace::default(); FailureKind::VARIANTS.len()]);
     Arc::new(move |failure| {
         // Expired history is ordinary for a collection with few events.
         if matches!(failure, WatchFailure::Refused { status, .. } if status.is_expired()) {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus::{IntGauge, Opts, Registry};
+use prometheus::{IntGauge, Registry};
+use strum::VariantArray;
 use tracing::warn;
 
 use super::families::{ByLabel, MetricsError, Register};
@@ -34,7 +35,7 @@ impl Shortages {
             counter: ByLabel::resolve(&family, &[kind.as_str()]),
             log: Arc::default(),
         };
-        Ok(Self(PermitKind::ALL.iter().map(of_kind).collect()))
+        Ok(Self(PermitKind::VARIANTS.iter().map(of_kind).collect()))
     }
 
     /// Counts one request or connection.
@@ -85,25 +86,20 @@ impl AdmissionMetrics {
         registry: &Registry,
         shortages: Shortages,
     ) -> Result<Self, MetricsError> {
-        let gauge = |name, help| -> Result<IntGauge, MetricsError> {
-            let gauge = IntGauge::with_opts(Opts::new(name, help))?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let refusals = Register(registry).counters(
-            "admission_refusals_total",
-            "Requests and connections refused with 429 because there were too many, by reason.",
-            &["reason"],
-        )?;
+        let add = Register(registry);
         Ok(Self {
-            refusals: ByLabel::resolve(&refusals, &[]),
+            refusals: add.by_label(
+                "admission_refusals_total",
+                "Requests and connections refused with 429 because there were too many, by reason.",
+                "reason",
+            )?,
             shortages,
-            lists_running: gauge(
+            lists_running: add.gauge(
                 "admission_lists_running",
                 "Lists being sent, and watches that send their initial events.",
             )?,
-            lists_waiting: gauge("admission_lists_waiting", "Lists that wait for a permit.")?,
-            lists_slow: gauge(
+            lists_waiting: add.gauge("admission_lists_waiting", "Lists that wait for a permit.")?,
+            lists_slow: add.gauge(
                 "admission_lists_slow",
                 "Lists that lost their permit to others because their clients read too slowly.",
             )?,
@@ -120,7 +116,7 @@ mod tests {
     fn a_limit_that_is_reached_often_is_logged_rarely() {
         let (log, _guard) = CapturedLog::start();
         let shortages = Shortages::register(&Registry::new()).unwrap();
-        for bound in Shortage::ALL.iter().cycle().take(30) {
+        for bound in Shortage::VARIANTS.iter().cycle().take(30) {
             shortages.inc(PermitKind::Lists, *bound);
         }
         assert_eq!(shortages.count(PermitKind::Lists, Shortage::Total), 10);

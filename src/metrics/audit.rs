@@ -16,19 +16,17 @@ pub struct AuditMetrics {
 
 impl AuditMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let events = Register(registry).counters(
-            "audit_events_total",
-            "Audit events, by whether they were written or dropped.",
-            &["result"],
-        )?;
-        let write_errors = IntCounter::new(
-            "audit_write_errors_total",
-            "Failed attempts to write audit events.",
-        )?;
-        registry.register(Box::new(write_errors.clone()))?;
+        let add = Register(registry);
         Ok(Self {
-            events: ByLabel::resolve(&events, &[]),
-            write_errors,
+            events: add.by_label(
+                "audit_events_total",
+                "Audit events, by whether they were written or dropped.",
+                "result",
+            )?,
+            write_errors: add.counter(
+                "audit_write_errors_total",
+                "Failed attempts to write audit events.",
+            )?,
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Metrics of authentication: credentials by authenticator, reviews of tokens, and the cache of tokens.
 
-use prometheus::{Histogram, HistogramOpts, Registry};
+use prometheus::{Histogram, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register};
-use super::labels::Label;
 
 /// Handles of authentication.
 #[derive(Clone, Debug)]
@@ -25,7 +25,8 @@ pub struct AuthenticationMetrics {
 }
 
 /// The outcome of checking a credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum AuthenticationOutcome {
     /// The credential is valid and identifies the caller.
     Success,
@@ -35,67 +36,29 @@ pub enum AuthenticationOutcome {
     Error,
 }
 
-impl Label for AuthenticationOutcome {
-    const ALL: &'static [Self] = &[Self::Success, Self::Failure, Self::Error];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Error => "error",
-        }
-    }
-}
-
 /// The outcome of a review of a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum TokenReviewOutcome {
     /// The token is valid.
     Authenticated,
     /// The token is invalid.
     Rejected,
     /// Upstream does not allow the caller to create a SelfSubjectReview.
+    #[strum(serialize = "may_not_ask")]
     SelfReviewForbidden,
     /// Upstream did not answer, or its answer could not be used.
     Failed,
 }
 
-impl Label for TokenReviewOutcome {
-    const ALL: &'static [Self] = &[
-        Self::Authenticated,
-        Self::Rejected,
-        Self::SelfReviewForbidden,
-        Self::Failed,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Authenticated => "authenticated",
-            Self::Rejected => "rejected",
-            Self::SelfReviewForbidden => "may_not_ask",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// The result of a lookup in the cache of tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum TokenCacheLookup {
     /// The cache has the token's user.
     Hit,
     /// The token must be reviewed, or a review is in flight already.
     Miss,
-}
-
-impl Label for TokenCacheLookup {
-    const ALL: &'static [Self] = &[Self::Hit, Self::Miss];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Miss => "miss",
-        }
-    }
 }
 
 /// In seconds: from half a millisecond to the timeout of a review.
@@ -105,45 +68,33 @@ const BUCKETS: [f64; 11] = [
 
 impl AuthenticationMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let attempts = Register(registry).counters(
+        let add = Register(registry);
+        let attempts = add.counters(
             "authentication_attempts_total",
             "Credentials of requests that memory may answer, by authenticator and outcome.",
             &["authenticator", "outcome"],
         )?;
         let of = |authenticator| ByLabel::resolve(&attempts, &[authenticator]);
-        let review_duration = Histogram::with_opts(
-            HistogramOpts::new(
-                "authentication_review_duration_seconds",
-                "Time until upstream has reviewed a token.",
-            )
-            .buckets(BUCKETS.to_vec()),
-        )?;
-        registry.register(Box::new(review_duration.clone()))?;
         Ok(Self {
             front_proxy: of("front_proxy"),
             certificate: of("certificate"),
             token: of("token"),
             anonymous: of("anonymous"),
-            reviews: by_label(
-                registry,
+            reviews: add.by_label(
                 "authentication_reviews_total",
                 "Reviews of tokens by upstream, by outcome.",
+                "outcome",
             )?,
-            review_duration,
-            token_cache: by_label(
-                registry,
+            review_duration: add.histogram(
+                "authentication_review_duration_seconds",
+                "Time until upstream has reviewed a token.",
+                &BUCKETS,
+            )?,
+            token_cache: add.by_label(
                 "authentication_token_cache_lookups_total",
                 "Lookups of tokens in the cache of tokens, by outcome.",
+                "outcome",
             )?,
         })
     }
-}
-
-fn by_label<L: Label>(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-) -> Result<ByLabel<L>, MetricsError> {
-    let family = Register(registry).counters(name, help, &["outcome"])?;
-    Ok(ByLabel::resolve(&family, &[]))
 }

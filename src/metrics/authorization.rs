@@ -1,9 +1,9 @@
 //! Metrics of authorization: access reviews, cached decisions, and permissions of open streams.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
+use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register};
-use super::labels::Label;
 
 /// Handles of authorization.
 #[derive(Clone, Debug)]
@@ -31,75 +31,54 @@ const BUCKETS: [f64; 11] = [
 
 impl AuthorizationMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let counter = |name, help| -> Result<IntCounter, MetricsError> {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let review_duration = Histogram::with_opts(
-            HistogramOpts::new(
-                "authorization_review_duration_seconds",
-                "Time until an access review was answered.",
-            )
-            .buckets(BUCKETS.to_vec()),
-        )?;
-        registry.register(Box::new(review_duration.clone()))?;
-        let leases = IntGauge::with_opts(Opts::new(
-            "authorization_leases",
-            "Permissions that open streams hold.",
-        ))?;
-        registry.register(Box::new(leases.clone()))?;
+        let add = Register(registry);
         Ok(Self {
-            reviews: by_label(
-                registry,
+            reviews: add.by_label(
                 "authorization_reviews_total",
                 "Access reviews, by outcome.",
                 "outcome",
             )?,
-            review_duration,
-            cache_hits: counter(
+            review_duration: add.histogram(
+                "authorization_review_duration_seconds",
+                "Time until an access review was answered.",
+                &BUCKETS,
+            )?,
+            cache_hits: add.counter(
                 "authorization_cache_hits_total",
                 "Decisions about lists and watches that were remembered.",
             )?,
-            cache_misses: counter(
+            cache_misses: add.counter(
                 "authorization_cache_misses_total",
                 "Decisions about lists and watches that were not remembered, or too old.",
             )?,
-            rechecks: by_label(
-                registry,
+            rechecks: add.by_label(
                 "authorization_rechecks_total",
                 "Repeated checks of the permissions of open streams, by outcome.",
                 "outcome",
             )?,
-            revocations: by_label(
-                registry,
+            revocations: add.by_label(
                 "authorization_revocations_total",
                 "Permissions revoked from open streams, by reason.",
                 "reason",
             )?,
-            leases,
+            leases: add.gauge(
+                "authorization_leases",
+                "Permissions that open streams hold.",
+            )?,
         })
     }
 }
 
-fn by_label<L: Label>(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    label: &str,
-) -> Result<ByLabel<L>, MetricsError> {
-    let family = Register(registry).counters(name, help, &[label])?;
-    Ok(ByLabel::resolve(&family, &[]))
-}
-
 /// The outcome of an access review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReviewOutcome {
     /// The access is allowed.
     Allowed,
     /// The access is denied.
     Denied,
     /// The caller is not allowed to create the review.
+    #[strum(serialize = "may_not_ask")]
     Unasked,
     /// Upstream did not answer, or its answer could not be used.
     Failed,
@@ -107,28 +86,9 @@ pub enum ReviewOutcome {
     QueueFull,
 }
 
-impl Label for ReviewOutcome {
-    const ALL: &'static [Self] = &[
-        Self::Allowed,
-        Self::Denied,
-        Self::Unasked,
-        Self::Failed,
-        Self::QueueFull,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::Unasked => "may_not_ask",
-            Self::Failed => "failed",
-            Self::QueueFull => "queue_full",
-        }
-    }
-}
-
 /// The outcome of checking the permission of open streams again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Recheck {
     /// The streams may continue.
     Confirmed,
@@ -138,20 +98,9 @@ pub enum Recheck {
     Failed,
 }
 
-impl Label for Recheck {
-    const ALL: &'static [Self] = &[Self::Confirmed, Self::Refused, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Confirmed => "confirmed",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// Why a permission was revoked from open streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Revocation {
     /// The access is now denied.
     Denied,
@@ -159,16 +108,4 @@ pub enum Revocation {
     Unauthenticated,
     /// The permission was not confirmed for longer than `--reauthorize-grace`.
     GraceOver,
-}
-
-impl Label for Revocation {
-    const ALL: &'static [Self] = &[Self::Denied, Self::Unauthenticated, Self::GraceOver];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::Unauthenticated => "unauthenticated",
-            Self::GraceOver => "grace_over",
-        }
-    }
 }

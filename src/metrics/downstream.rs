@@ -1,20 +1,21 @@
 //! Metrics of clients: their requests per resource, and the listener as a whole.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use prometheus::{
-    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
 };
+use strum::VariantArray;
 
 use super::families::{ByLabel, MetricsError, Register, resource_and};
-use super::labels::{
-    AuthRefusal, BadRequest, ClientWatchEnd, ConnectionFailure, Label, TaskKind, VerbLabel,
-};
+use super::labels::{AuthRefusal, ConnectionFailure, Label, TaskKind, VerbLabel, WatchEnd};
 use super::resource_labels::ResourceLabels;
 use super::sharded::{
     BOUND_COUNT, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
 use super::stalled_streams::StalledStreams;
+use crate::protocol::request::RequestFault;
 
 /// Status codes with a label value of their own. All others are counted as `other`, so that the set of values is closed.
 const CODES: [u16; 14] = [
@@ -41,22 +42,16 @@ const LIST_BUCKETS: [f64; 12] = [
 pub struct DownstreamMetrics {
     /// Requests that were answered.
     pub requests: RequestCounters,
-    /// Seconds from a list's request to its last byte.
-    pub list_duration: Histogram,
+    /// Lists that were sent.
+    pub lists: ListMetrics,
     /// Watches open now.
     pub watches: IntGauge,
     /// Events written to clients.
     pub watch_events: ShardedCounter,
     /// Bytes of these events.
     pub watch_bytes: ShardedCounter,
-    /// Objects sent in lists.
-    pub list_objects: IntCounter,
-    /// Blocks of objects that were compressed for a list.
-    pub list_blocks_made: IntCounter,
-    /// Blocks that were already compressed, or that another list was compressing.
-    pub list_blocks_shared: IntCounter,
     /// Watches that ended, by reason.
-    pub stream_ends: ByLabel<ClientWatchEnd>,
+    pub stream_ends: ByLabel<WatchEnd>,
     /// Watches that fell out of the history.
     pub lagged: IntCounter,
     /// Watches that got 410 as their first event.
@@ -67,6 +62,25 @@ pub struct DownstreamMetrics {
     pub lag: ShardedHistogram,
     /// Time from a write to its event's delivery to a client; of few events.
     pub age: ShardedHistogram,
+}
+
+/// Handles of the lists of one resource that were sent, completely or in part.
+#[derive(Clone, Debug)]
+pub struct ListMetrics {
+    duration: Histogram,
+    objects: IntCounter,
+    /// Blocks of objects that were compressed for a list.
+    pub blocks_made: IntCounter,
+    /// Blocks that were already compressed, or that another list was compressing.
+    pub blocks_shared: IntCounter,
+}
+
+impl ListMetrics {
+    /// Records a list: the number of objects sent, and the time from the request to the last of them.
+    pub fn record(&self, objects: usize, elapsed: Duration) {
+        self.objects.inc_by(objects as u64);
+        self.duration.observe(elapsed.as_secs_f64());
+    }
 }
 
 /// The label value of a slot: the code at this index of [`CODES`], or `other`.
@@ -82,7 +96,7 @@ pub struct RequestCounters {
     family: IntCounterVec,
     labels: [Box<str>; 4],
     /// One slot for each verb and code, and for each verb one for `other`.
-    slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; VerbLabel::ALL.len()]>,
+    slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; VerbLabel::VARIANTS.len()]>,
 }
 
 impl RequestCounters {
@@ -205,7 +219,7 @@ impl DownstreamFamilies {
         let values = &labels.values();
         let [group, version, resource, encoding] = labels.values();
         // An error means that the series does not exist.
-        for verb in VerbLabel::ALL.iter().map(|verb| verb.as_str()) {
+        for verb in VerbLabel::VARIANTS.iter().map(|verb| verb.as_str()) {
             for slot in 0..=CODES.len() {
                 let code = &*code_label(slot);
                 let values = &[verb, group, version, resource, encoding, code];
@@ -230,7 +244,7 @@ impl DownstreamFamilies {
         }
         self.lag.forget(values);
         self.age.forget(values);
-        ByLabel::<ClientWatchEnd>::forget(&self.stream_ends, values);
+        ByLabel::<WatchEnd>::forget(&self.stream_ends, values);
     }
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
@@ -243,15 +257,17 @@ impl DownstreamFamilies {
                 labels: labels.values().map(Box::from),
                 slots: Arc::default(),
             },
-            list_duration: self
-                .list_duration
-                .with_label_values(&with_verb(VerbLabel::List)),
+            lists: ListMetrics {
+                duration: self
+                    .list_duration
+                    .with_label_values(&with_verb(VerbLabel::List)),
+                objects: self.list_objects.with_label_values(values),
+                blocks_made: self.list_blocks_made.with_label_values(values),
+                blocks_shared: self.list_blocks_shared.with_label_values(values),
+            },
             watches: self.watches.with_label_values(&with_verb(VerbLabel::Watch)),
             watch_events: self.watch_events.of(values),
             watch_bytes: self.watch_bytes.of(values),
-            list_objects: self.list_objects.with_label_values(values),
-            list_blocks_made: self.list_blocks_made.with_label_values(values),
-            list_blocks_shared: self.list_blocks_shared.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
             expired_starts: self.expired_starts.with_label_values(values),
@@ -272,7 +288,7 @@ pub struct ListenerMetrics {
     /// Connections that failed, by reason.
     pub connections_failed: ByLabel<ConnectionFailure>,
     /// Requests refused because of an error in them, by reason.
-    pub bad_requests: ByLabel<BadRequest>,
+    pub bad_requests: ByLabel<RequestFault>,
     /// Requests refused because of their caller, by reason.
     pub auth_refusals: ByLabel<AuthRefusal>,
     /// Requests that clients cancelled before the response began.
@@ -288,47 +304,36 @@ impl ListenerMetrics {
         registry: &Registry,
         task_ends: ByLabel<TaskKind>,
     ) -> Result<Self, MetricsError> {
-        let connections =
-            IntGauge::with_opts(Opts::new("connections", "Connections open downstream."))?;
-        let accepted = IntCounter::new(
-            "connections_accepted_total",
-            "Connections accepted downstream.",
-        )?;
-        let aborts = IntCounter::new(
-            "request_aborts_total",
-            "Requests that clients cancelled before the response began.",
-        )?;
-        let stalled = IntCounter::new(
-            "streams_stalled_total",
-            "Connections on which responses were cut, because their clients read nothing for two minutes, answered no HTTP/2 PING, or took more than ten minutes for all of it.",
-        )?;
-        registry.register(Box::new(connections.clone()))?;
-        for counter in [&accepted, &aborts, &stalled] {
-            registry.register(Box::new(counter.clone()))?;
-        }
-        let failed = Register(registry).counters(
-            "connections_failed_total",
-            "Connections that failed before or while they were used, by reason.",
-            &["reason"],
-        )?;
-        let bad = Register(registry).counters(
-            "bad_requests_total",
-            "Requests refused because of an error in them, by reason.",
-            &["reason"],
-        )?;
-        let auth = Register(registry).counters(
-            "auth_refusals_total",
-            "Requests that the gateway refused because of their caller, by reason.",
-            &["reason"],
-        )?;
+        let add = Register(registry);
         Ok(Self {
-            connections,
-            connections_accepted: accepted,
-            connections_failed: ByLabel::resolve(&failed, &[]),
-            bad_requests: ByLabel::resolve(&bad, &[]),
-            auth_refusals: ByLabel::resolve(&auth, &[]),
-            request_aborts: aborts,
-            streams_stalled: StalledStreams::new(stalled),
+            connections: add.gauge("connections", "Connections open downstream.")?,
+            connections_accepted: add.counter(
+                "connections_accepted_total",
+                "Connections accepted downstream.",
+            )?,
+            connections_failed: add.by_label(
+                "connections_failed_total",
+                "Connections that failed before or while they were used, by reason.",
+                "reason",
+            )?,
+            bad_requests: add.by_label(
+                "bad_requests_total",
+                "Requests refused because of an error in them, by reason.",
+                "reason",
+            )?,
+            auth_refusals: add.by_label(
+                "auth_refusals_total",
+                "Requests that the gateway refused because of their caller, by reason.",
+                "reason",
+            )?,
+            request_aborts: add.counter(
+                "request_aborts_total",
+                "Requests that clients cancelled before the response began.",
+            )?,
+            streams_stalled: StalledStreams::new(add.counter(
+                "streams_stalled_total",
+                "Connections on which responses were cut, because their clients read nothing for two minutes, answered no HTTP/2 PING, or took more than ten minutes for all of it.",
+            )?),
             task_ends,
         })
     }

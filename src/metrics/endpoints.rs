@@ -1,12 +1,13 @@
 //! Metrics of several API servers.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register, StateGauges};
-use super::labels::Label;
 
 /// The state of one of several API servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum EndpointStateLabel {
     /// It was not checked yet.
     Unchecked,
@@ -20,28 +21,9 @@ pub enum EndpointStateLabel {
     Foreign,
 }
 
-impl Label for EndpointStateLabel {
-    const ALL: &'static [Self] = &[
-        Self::Unchecked,
-        Self::Ready,
-        Self::Unready,
-        Self::Unreachable,
-        Self::Foreign,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Unchecked => "unchecked",
-            Self::Ready => "ready",
-            Self::Unready => "unready",
-            Self::Unreachable => "unreachable",
-            Self::Foreign => "foreign",
-        }
-    }
-}
-
 /// Why a check of one of several API servers, or a connection to it, failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum EndpointFailureLabel {
     /// No connection.
     Connect,
@@ -55,28 +37,6 @@ pub enum EndpointFailureLabel {
     Status,
     /// It belongs to another cluster.
     Foreign,
-}
-
-impl Label for EndpointFailureLabel {
-    const ALL: &'static [Self] = &[
-        Self::Connect,
-        Self::Certificate,
-        Self::Broken,
-        Self::Timeout,
-        Self::Status,
-        Self::Foreign,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Certificate => "certificate",
-            Self::Broken => "broken",
-            Self::Timeout => "timeout",
-            Self::Status => "status",
-            Self::Foreign => "foreign",
-        }
-    }
 }
 
 /// Handles of one of several API servers.

@@ -2,8 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
 
 use super::labels::Label;
@@ -19,15 +19,24 @@ pub struct ByLabel<L> {
 impl<L: Label> ByLabel<L> {
     /// Resolves every value, so that each series exists, with value zero, from the start. `before` are the values of the other labels.
     pub(super) fn resolve(family: &IntCounterVec, before: &[&str]) -> Self {
-        let counter = |label: &L| (*label, family.with_label_values(&with(before, *label)));
+        Self::resolve_these(family, before, L::VARIANTS.iter().copied())
+    }
+
+    /// Resolves only these values; no other one may be counted.
+    pub(super) fn resolve_these(
+        family: &IntCounterVec,
+        before: &[&str],
+        labels: impl Iterator<Item = L>,
+    ) -> Self {
+        let counter = |label| (label, family.with_label_values(&with(before, label)));
         Self {
-            counters: L::ALL.iter().map(counter).collect(),
+            counters: labels.map(counter).collect(),
         }
     }
 
     /// Removes the series of every value.
     pub(super) fn forget(family: &IntCounterVec, before: &[&str]) {
-        for label in L::ALL {
+        for label in L::VARIANTS {
             // An error means that the series does not exist.
             let _ = family.remove_label_values(&with(before, *label));
         }
@@ -47,7 +56,7 @@ impl<L: Label> ByLabel<L> {
     /// Adds to the count of this value.
     pub fn add(&self, label: L, count: u64) {
         let found = self.counters.iter().find(|(known, _)| *known == label);
-        debug_assert!(found.is_some(), "{} is not in ALL", label.as_str());
+        debug_assert!(found.is_some(), "{} has no series", label.as_str());
         if let Some((_, counter)) = found {
             counter.inc_by(count);
         }
@@ -64,12 +73,12 @@ impl<L: Label> StateGauges<L> {
     pub(super) fn resolve(family: &IntGaugeVec, before: &[&str]) -> Self {
         let gauge = |label: &L| (*label, family.with_label_values(&with(before, *label)));
         Self {
-            gauges: L::ALL.iter().map(gauge).collect(),
+            gauges: L::VARIANTS.iter().map(gauge).collect(),
         }
     }
 
     pub(super) fn forget(family: &IntGaugeVec, before: &[&str]) {
-        for label in L::ALL {
+        for label in L::VARIANTS {
             // An error means that the series does not exist.
             let _ = family.remove_label_values(&with(before, *label));
         }
@@ -95,6 +104,34 @@ impl Register<'_> {
     fn add<C: Collector + Clone + 'static>(&self, family: C) -> Result<C, MetricsError> {
         self.0.register(Box::new(family.clone()))?;
         Ok(family)
+    }
+
+    pub(super) fn counter(&self, name: &str, help: &str) -> Result<IntCounter, MetricsError> {
+        self.add(IntCounter::new(name, help)?)
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, MetricsError> {
+        self.add(IntGauge::new(name, help)?)
+    }
+
+    pub(super) fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: &[f64],
+    ) -> Result<Histogram, MetricsError> {
+        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(Histogram::with_opts(opts)?)
+    }
+
+    /// A family with one label, whose values are a closed set.
+    pub(super) fn by_label<L: Label>(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+    ) -> Result<ByLabel<L>, MetricsError> {
+        Ok(ByLabel::resolve(&self.counters(name, help, &[label])?, &[]))
     }
 
     pub(super) fn counters(

@@ -1,12 +1,14 @@
 //! Metrics of files that are reloaded when they change.
 
-use prometheus::{IntGauge, Opts, Registry};
+use prometheus::{IntGauge, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register};
 use super::labels::Label;
 
 /// The use of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum FileKind {
     /// The audit policy.
     AuditPolicy,
@@ -24,48 +26,14 @@ pub enum FileKind {
     UpstreamCredential,
 }
 
-impl Label for FileKind {
-    const ALL: &'static [Self] = &[
-        Self::AuditPolicy,
-        Self::ClientAuthority,
-        Self::ClientAuthorityHint,
-        Self::Configuration,
-        Self::FrontProxyAuthority,
-        Self::ServingCertificate,
-        Self::UpstreamCredential,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::AuditPolicy => "audit_policy",
-            Self::ClientAuthority => "client_authority",
-            Self::ClientAuthorityHint => "client_authority_hint",
-            Self::Configuration => "configuration",
-            Self::FrontProxyAuthority => "front_proxy_authority",
-            Self::ServingCertificate => "serving_certificate",
-            Self::UpstreamCredential => "upstream_credential",
-        }
-    }
-}
-
 /// The outcome of a reload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReloadOutcome {
     /// The new content is in force.
     Applied,
     /// The new content cannot be used; the previous content stays in force.
     Failed,
-}
-
-impl Label for ReloadOutcome {
-    const ALL: &'static [Self] = &[Self::Applied, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Applied => "applied",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// Handles of files that are reloaded when they change.
@@ -80,24 +48,20 @@ pub struct FileMetrics {
 
 impl FileMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let family = Register(registry).counters(
+        let add = Register(registry);
+        let family = add.counters(
             "file_reloads_total",
             "Reloads of files that changed or are about to expire, by kind and outcome.",
             &["file", "outcome"],
         )?;
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::with_opts(Opts::new(name, help))?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, MetricsError>(gauge)
-        };
         let of_kind = |kind: &FileKind| (*kind, ByLabel::resolve(&family, &[kind.as_str()]));
         Ok(Self {
-            reloads: FileKind::ALL.iter().map(of_kind).collect(),
-            serving_certificate_expiry: gauge(
+            reloads: FileKind::VARIANTS.iter().map(of_kind).collect(),
+            serving_certificate_expiry: add.gauge(
                 "serving_certificate_expiry_timestamp_seconds",
                 "Earliest expiry of the serving certificates, in seconds since 1970; 0 without TLS.",
             )?,
-            upstream_credential_expiry: gauge(
+            upstream_credential_expiry: add.gauge(
                 "upstream_credential_expiry_timestamp_seconds",
                 "Expiry of the gateway's credentials for upstream, in seconds since 1970; 0 if they have none.",
             )?,

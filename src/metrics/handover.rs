@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use prometheus::{Histogram, IntCounter, IntCounterVec, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register, resource_and};
-use super::labels::Label;
 use super::resource_labels::ResourceLabels;
 
 /// Bounds of the durations: from a small cache in the same node to the longest time that may be set.
 const SECONDS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
 
 /// What became of the attempt to take a cache over from another gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum HandoverOutcome {
     /// The cache continues from it.
     Taken,
@@ -46,48 +47,9 @@ pub enum HandoverOutcome {
     Abandoned,
 }
 
-impl Label for HandoverOutcome {
-    const ALL: &'static [Self] = &[
-        Self::Taken,
-        Self::Missing,
-        Self::Unreachable,
-        Self::Denied,
-        Self::Busy,
-        Self::Refused,
-        Self::TimedOut,
-        Self::Cut,
-        Self::TooLong,
-        Self::Damaged,
-        Self::OtherResource,
-        Self::OtherCluster,
-        Self::OtherHistory,
-        Self::Expired,
-        Self::Abandoned,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Taken => "taken",
-            Self::Missing => "missing",
-            Self::Unreachable => "unreachable",
-            Self::Denied => "denied",
-            Self::Busy => "busy",
-            Self::Refused => "refused",
-            Self::TimedOut => "timed_out",
-            Self::Cut => "cut",
-            Self::TooLong => "too_long",
-            Self::Damaged => "damaged",
-            Self::OtherResource => "other_resource",
-            Self::OtherCluster => "other_cluster",
-            Self::OtherHistory => "other_history",
-            Self::Expired => "expired",
-            Self::Abandoned => "abandoned",
-        }
-    }
-}
-
 /// What became of another gateway's request for a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ServedHandover {
     /// It was sent.
     Served,
@@ -97,39 +59,6 @@ pub enum ServedHandover {
     Busy,
     /// The other gateway left, or did not read it in time.
     Cut,
-}
-
-impl Label for ServedHandover {
-    const ALL: &'static [Self] = &[Self::Served, Self::Missing, Self::Busy, Self::Cut];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Served => "served",
-            Self::Missing => "missing",
-            Self::Busy => "busy",
-            Self::Cut => "cut",
-        }
-    }
-}
-
-/// The direction of a handover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HandoverDirection {
-    /// To another gateway.
-    Sent,
-    /// From another gateway.
-    Received,
-}
-
-impl Label for HandoverDirection {
-    const ALL: &'static [Self] = &[Self::Sent, Self::Received];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Received => "received",
-        }
-    }
 }
 
 /// Handles of what was transferred in one direction.
@@ -175,11 +104,6 @@ pub(super) struct HandoverFamilies {
 impl HandoverFamilies {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
-        let served = add.counters(
-            "handovers_served_total",
-            "Requests of other gateways for a cache, by outcome.",
-            &["outcome"],
-        )?;
         let bytes = add.counters(
             "handover_bytes_total",
             "Bytes of caches that were handed over completely, by direction.",
@@ -191,9 +115,9 @@ impl HandoverFamilies {
             &["direction"],
             &SECONDS,
         )?;
-        let transfers = |direction: HandoverDirection| TransferMetrics {
-            bytes: bytes.with_label_values(&[direction.as_str()]),
-            seconds: seconds.with_label_values(&[direction.as_str()]),
+        let transfers = |direction: &str| TransferMetrics {
+            bytes: bytes.with_label_values(&[direction]),
+            seconds: seconds.with_label_values(&[direction]),
         };
         Ok(Self {
             taken: add.counters(
@@ -201,10 +125,14 @@ impl HandoverFamilies {
                 "Caches that were to be taken over from another gateway, by outcome.",
                 &resource_and("outcome"),
             )?,
-            received: transfers(HandoverDirection::Received),
+            received: transfers("received"),
             served: ServedHandoverMetrics {
-                outcomes: ByLabel::resolve(&served, &[]),
-                transfers: transfers(HandoverDirection::Sent),
+                outcomes: add.by_label(
+                    "handovers_served_total",
+                    "Requests of other gateways for a cache, by outcome.",
+                    "outcome",
+                )?,
+                transfers: transfers("sent"),
             },
         })
     }

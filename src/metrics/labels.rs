@@ -1,21 +1,24 @@
-//! The closed sets of label values. No other values can become series.
+//! The closed sets of label values that no module below owns. Only values of a [`Label`] can become series.
 
 mod memory;
 
-use crate::fairness::Shortage;
+use strum::{IntoStaticStr, VariantArray};
+
 pub use memory::{MemoryPart, PressureStep};
 
-/// A closed set of values of one label.
-pub trait Label: Copy + PartialEq + 'static {
-    /// Every value, exactly once.
-    const ALL: &'static [Self];
-
-    /// The value as it appears in a series.
-    fn as_str(self) -> &'static str;
+/// A closed set of values of one label: an enum that derives both of strum's traits.
+pub trait Label: VariantArray + Copy + PartialEq + Into<&'static str> {
+    /// The value as it appears in a series, and in logs.
+    fn as_str(self) -> &'static str {
+        self.into()
+    }
 }
 
+impl<L: VariantArray + Copy + PartialEq + Into<&'static str>> Label for L {}
+
 /// The verb of a client's request, spelled as in the API server's metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum VerbLabel {
     /// A list.
     List,
@@ -23,70 +26,9 @@ pub enum VerbLabel {
     Watch,
 }
 
-impl Label for VerbLabel {
-    const ALL: &'static [Self] = &[Self::List, Self::Watch];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::List => "LIST",
-            Self::Watch => "WATCH",
-        }
-    }
-}
-
-/// Why a resource is listed again upstream: the reflector's reasons, except for the first list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelistLabel {
-    /// Upstream no longer has the gateway's resource version (410).
-    Expired,
-    /// The gateway's resource version is ahead of upstream.
-    VersionAhead,
-    /// The continue token of a paged list has expired.
-    PagesExpired,
-    /// A streamed list was interrupted.
-    Interrupted,
-    /// Upstream does not support streamed lists.
-    StreamRefused,
-    /// Upstream keeps refusing to watch from the gateway's version.
-    WatchRefused,
-    /// A frame could not be parsed, so an event is unknown.
-    Unparsable,
-    /// Watches bring nothing, and upstream has another state.
-    WatchFailed,
-    /// An event came later than one of a newer version.
-    Unordered,
-}
-
-impl Label for RelistLabel {
-    const ALL: &'static [Self] = &[
-        Self::Expired,
-        Self::VersionAhead,
-        Self::PagesExpired,
-        Self::Interrupted,
-        Self::StreamRefused,
-        Self::WatchRefused,
-        Self::Unparsable,
-        Self::WatchFailed,
-        Self::Unordered,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::VersionAhead => "version_ahead",
-            Self::PagesExpired => "pages_expired",
-            Self::Interrupted => "interrupted",
-            Self::StreamRefused => "stream_refused",
-            Self::WatchRefused => "watch_refused",
-            Self::Unparsable => "unparsable",
-            Self::WatchFailed => "watch_failed",
-            Self::Unordered => "unordered",
-        }
-    }
-}
-
 /// How upstream contradicts a cache that it filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Contradiction {
     /// Upstream's newest version is lower than a version that the cache has reached.
     Older,
@@ -98,60 +40,9 @@ pub enum Contradiction {
     Cluster,
 }
 
-impl Label for Contradiction {
-    const ALL: &'static [Self] = &[Self::Older, Self::Listed, Self::Missing, Self::Cluster];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Older => "older",
-            Self::Listed => "listed",
-            Self::Missing => "missing",
-            Self::Cluster => "cluster",
-        }
-    }
-}
-
-/// Why an upstream watch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamWatchEnd {
-    /// Upstream ended it cleanly, as it does every few minutes.
-    Closed,
-    /// The connection was lost, or was silent for too long.
-    Disconnected,
-    /// Upstream sent an ERROR event, or a response that is not a stream.
-    Error,
-    /// A frame could not be parsed.
-    Undecodable,
-    /// The cache ended: it was idle, it was given up, or upstream no longer has the resource.
-    Idle,
-    /// The gateway shuts down.
-    Drain,
-}
-
-impl Label for UpstreamWatchEnd {
-    const ALL: &'static [Self] = &[
-        Self::Closed,
-        Self::Disconnected,
-        Self::Error,
-        Self::Undecodable,
-        Self::Idle,
-        Self::Drain,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Disconnected => "disconnected",
-            Self::Error => "error",
-            Self::Undecodable => "undecodable",
-            Self::Idle => "idle",
-            Self::Drain => "drain",
-        }
-    }
-}
-
 /// Why a resource has no cache and its requests are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum GiveUpReason {
     /// Upstream does not accept the gateway's credentials (401).
     Unauthorized,
@@ -175,38 +66,9 @@ pub enum GiveUpReason {
     Panicked,
 }
 
-impl Label for GiveUpReason {
-    const ALL: &'static [Self] = &[
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::Undecodable,
-        Self::TooLong,
-        Self::Saturated,
-        Self::Refused,
-        Self::Unavailable,
-        Self::Memory,
-        Self::WentBack,
-        Self::Panicked,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::Undecodable => "undecodable",
-            Self::TooLong => "too_long",
-            Self::Saturated => "saturated",
-            Self::Refused => "refused",
-            Self::Unavailable => "unavailable",
-            Self::Memory => "memory",
-            Self::WentBack => "went_back",
-            Self::Panicked => "panicked",
-        }
-    }
-}
-
 /// A task of the gateway: it runs until the process ends, or as long as the client or watch that it serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum TaskKind {
     /// Serves the admin port.
     Admin,
@@ -242,50 +104,9 @@ pub enum TaskKind {
     TableWatch,
 }
 
-impl Label for TaskKind {
-    const ALL: &'static [Self] = &[
-        Self::Admin,
-        Self::ApiServices,
-        Self::Connection,
-        Self::DeliveryWorker,
-        Self::Discovery,
-        Self::Endpoints,
-        Self::FileReload,
-        Self::Guard,
-        Self::Http2Stream,
-        Self::IdleCaches,
-        Self::LogFilter,
-        Self::Memory,
-        Self::Rebalance,
-        Self::Roles,
-        Self::SpanExport,
-        Self::TableWatch,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::ApiServices => "api_services",
-            Self::Connection => "connection",
-            Self::DeliveryWorker => "delivery_worker",
-            Self::Discovery => "discovery",
-            Self::Endpoints => "endpoints",
-            Self::FileReload => "file_reload",
-            Self::Guard => "guard",
-            Self::Http2Stream => "http2_stream",
-            Self::IdleCaches => "idle_caches",
-            Self::LogFilter => "log_filter",
-            Self::Memory => "memory",
-            Self::Rebalance => "rebalance",
-            Self::Roles => "roles",
-            Self::SpanExport => "span_export",
-            Self::TableWatch => "table_watch",
-        }
-    }
-}
-
 /// The state of a resource's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CacheState {
     /// The cache is being filled.
     Filling,
@@ -294,11 +115,12 @@ pub enum CacheState {
     /// Upstream has the resource, but not in this encoding.
     NotOffered,
     /// The cache was given up, for this reason.
+    #[strum(transparent)]
     GivenUp(GiveUpReason),
 }
 
-impl Label for CacheState {
-    const ALL: &'static [Self] = &[
+impl VariantArray for CacheState {
+    const VARIANTS: &'static [Self] = &[
         Self::Filling,
         Self::Ready,
         Self::NotOffered,
@@ -313,19 +135,16 @@ impl Label for CacheState {
         Self::GivenUp(GiveUpReason::WentBack),
         Self::GivenUp(GiveUpReason::Panicked),
     ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Filling => "filling",
-            Self::Ready => "ready",
-            Self::NotOffered => "not_offered",
-            Self::GivenUp(reason) => reason.as_str(),
-        }
-    }
 }
 
+const _: () = assert!(
+    CacheState::VARIANTS.len() == 3 + GiveUpReason::VARIANTS.len(),
+    "each reason is a state"
+);
+
 /// What became of the attempt to fill a cache from its checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum RestoreOutcome {
     /// The cache continues from it.
     Restored,
@@ -339,52 +158,10 @@ pub enum RestoreOutcome {
     Abandoned,
 }
 
-impl Label for RestoreOutcome {
-    const ALL: &'static [Self] = &[
-        Self::Restored,
-        Self::Expired,
-        Self::Missing,
-        Self::Refused,
-        Self::Abandoned,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Restored => "restored",
-            Self::Expired => "expired",
-            Self::Missing => "missing",
-            Self::Refused => "refused",
-            Self::Abandoned => "abandoned",
-        }
-    }
-}
-
-/// Why a frame from upstream was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameRejectionLabel {
-    /// The frame is longer than `--frame-len-max`.
-    TooLong,
-    /// The frame is not a watch event, or its object has no name or resource version.
-    Malformed,
-    /// The response has another content type than the requested one, or is a `Table`.
-    WrongContentType,
-}
-
-impl Label for FrameRejectionLabel {
-    const ALL: &'static [Self] = &[Self::TooLong, Self::Malformed, Self::WrongContentType];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::TooLong => "too_long",
-            Self::Malformed => "malformed",
-            Self::WrongContentType => "wrong_content_type",
-        }
-    }
-}
-
 /// Why a client's watch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientWatchEnd {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum WatchEnd {
     /// The watch reached the client's or the gateway's timeout, or the client's credential has expired.
     Timeout,
     /// The client may no longer read the resource.
@@ -397,7 +174,7 @@ pub enum ClientWatchEnd {
     Lagged,
     /// The cache ended, or its resource no longer exists.
     CacheGone,
-    /// The gateway shuts down.
+    /// The gateway shuts down. Recorded in place of `CacheGone` and `ClientGone`, which a drain causes.
     Drain,
     /// The gateway had more watches than the others.
     Rebalance,
@@ -405,36 +182,9 @@ pub enum ClientWatchEnd {
     Reclaimed,
 }
 
-impl Label for ClientWatchEnd {
-    const ALL: &'static [Self] = &[
-        Self::Timeout,
-        Self::Revoked,
-        Self::ClientGone,
-        Self::Stalled,
-        Self::Lagged,
-        Self::CacheGone,
-        Self::Drain,
-        Self::Rebalance,
-        Self::Reclaimed,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Revoked => "revoked",
-            Self::ClientGone => "client_gone",
-            Self::Stalled => "stalled",
-            Self::Lagged => "lagged",
-            Self::CacheGone => "cache_gone",
-            Self::Drain => "drain",
-            Self::Rebalance => "rebalance",
-            Self::Reclaimed => "reclaimed",
-        }
-    }
-}
-
 /// Why a request was refused because of its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum AuthRefusal {
     /// 401: no valid credential.
     Unauthorized,
@@ -444,20 +194,9 @@ pub enum AuthRefusal {
     Failed,
 }
 
-impl Label for AuthRefusal {
-    const ALL: &'static [Self] = &[Self::Unauthorized, Self::Forbidden, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// Why a client connection failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ConnectionFailure {
     /// The system could not accept it, for example because no file descriptors were left.
     Accept,
@@ -473,65 +212,9 @@ pub enum ConnectionFailure {
     Reclaimed,
 }
 
-impl Label for ConnectionFailure {
-    const ALL: &'static [Self] = &[
-        Self::Accept,
-        Self::Handshake,
-        Self::Protocol,
-        Self::Timeout,
-        Self::Flood,
-        Self::Reclaimed,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Accept => "accept",
-            Self::Handshake => "handshake",
-            Self::Protocol => "protocol",
-            Self::Timeout => "timeout",
-            Self::Flood => "flood",
-            Self::Reclaimed => "reclaimed",
-        }
-    }
-}
-
-/// The error in a request that the gateway itself refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadRequest {
-    /// A parameter is invalid, or contradicts another one.
-    Parameter,
-    /// A selector is invalid, or selects by an unsupported field.
-    Selector,
-    /// A resource version is invalid.
-    ResourceVersion,
-    /// A continue token is invalid or has expired.
-    ContinueToken,
-    /// A path is invalid.
-    Http,
-}
-
-impl Label for BadRequest {
-    const ALL: &'static [Self] = &[
-        Self::Parameter,
-        Self::Selector,
-        Self::ResourceVersion,
-        Self::ContinueToken,
-        Self::Http,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Parameter => "parameter",
-            Self::Selector => "selector",
-            Self::ResourceVersion => "resource_version",
-            Self::ContinueToken => "continue_token",
-            Self::Http => "http",
-        }
-    }
-}
-
 /// Which limit caused a 429.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum LimitLabel {
     /// Too many connections.
     Connections,
@@ -545,28 +228,9 @@ pub enum LimitLabel {
     Memory,
 }
 
-impl Label for LimitLabel {
-    const ALL: &'static [Self] = &[
-        Self::Connections,
-        Self::Lists,
-        Self::ListWait,
-        Self::Watches,
-        Self::Memory,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::Lists => "lists",
-            Self::ListWait => "list_wait",
-            Self::Watches => "watches",
-            Self::Memory => "memory",
-        }
-    }
-}
-
 /// A kind of permit that clients share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum PermitKind {
     /// For connections.
     Connections,
@@ -582,42 +246,9 @@ pub enum PermitKind {
     Tunnels,
 }
 
-impl Label for PermitKind {
-    const ALL: &'static [Self] = &[
-        Self::Connections,
-        Self::Lists,
-        Self::Watches,
-        Self::ForwardedRequests,
-        Self::ForwardedWatches,
-        Self::Tunnels,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::Lists => "lists",
-            Self::Watches => "watches",
-            Self::ForwardedRequests => "forwarded_requests",
-            Self::ForwardedWatches => "forwarded_watches",
-            Self::Tunnels => "tunnels",
-        }
-    }
-}
-
-impl Label for Shortage {
-    const ALL: &'static [Self] = &[Self::User, Self::Address, Self::Total];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Address => "address",
-            Self::Total => "total",
-        }
-    }
-}
-
 /// Why a request could not be forwarded, or its response failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum PassthroughError {
     /// The connection to upstream could not be established.
     Connect,
@@ -633,44 +264,12 @@ pub enum PassthroughError {
     Ended,
 }
 
-impl Label for PassthroughError {
-    const ALL: &'static [Self] = &[
-        Self::Connect,
-        Self::Timeout,
-        Self::Broken,
-        Self::Refused,
-        Self::Saturated,
-        Self::Ended,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::Broken => "broken",
-            Self::Refused => "refused",
-            Self::Saturated => "saturated",
-            Self::Ended => "ended",
-        }
-    }
-}
-
 /// Whether an audit event was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum AuditEvents {
     /// The event was written.
     Written,
     /// The event was lost: the queue was full, or the gateway ended before the event could be written.
     Dropped,
-}
-
-impl Label for AuditEvents {
-    const ALL: &'static [Self] = &[Self::Written, Self::Dropped];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::Dropped => "dropped",
-        }
-    }
 }

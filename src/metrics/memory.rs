@@ -1,6 +1,7 @@
 //! Metrics of the process's memory: what each part holds, and what is done while it is short.
 
-use prometheus::{IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntGauge, IntGaugeVec, Registry};
+use strum::VariantArray;
 
 use super::families::{ByLabel, MetricsError, Register};
 use super::labels::{Label, MemoryPart, PressureStep};
@@ -21,37 +22,32 @@ pub struct MemoryMetrics {
 
 impl MemoryMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let gauge = |name, help| -> Result<IntGauge, MetricsError> {
-            let gauge = IntGauge::with_opts(Opts::new(name, help))?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let steps = Register(registry).counters(
-            "memory_pressure_steps_total",
-            "Times that memory was given back because it was short, by what was given up.",
-            &["step"],
-        )?;
+        let add = Register(registry);
         let metrics = Self {
-            parts: Register(registry).gauges(
+            parts: add.gauges(
                 "memory_bytes",
                 "Memory that a part of the process holds, counted or estimated.",
                 &["part"],
             )?,
-            resident: gauge(
+            resident: add.gauge(
                 "memory_resident_bytes",
                 "Resident memory of the process when its parts were last summed up.",
             )?,
-            limit: gauge(
+            limit: add.gauge(
                 "memory_limit_bytes",
                 "The bound of resident memory; 0 for none.",
             )?,
-            pressure: gauge(
+            pressure: add.gauge(
                 "memory_pressure",
                 "How short memory is: 0 is not at all, 1 to 4 are the steps that give memory back.",
             )?,
-            steps: ByLabel::resolve(&steps, &[]),
+            steps: add.by_label(
+                "memory_pressure_steps_total",
+                "Times that memory was given back because it was short, by what was given up.",
+                "step",
+            )?,
         };
-        for part in MemoryPart::ALL {
+        for part in MemoryPart::VARIANTS {
             metrics.set(*part, 0);
         }
         Ok(metrics)

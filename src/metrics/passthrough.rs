@@ -1,6 +1,6 @@
 //! Metrics of forwarded requests.
 
-use prometheus::{IntCounter, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntGauge, Registry};
 
 use super::admission::Shortages;
 use super::families::{ByLabel, MetricsError, Register};
@@ -32,26 +32,6 @@ impl PassthroughMetrics {
         shortages: Shortages,
     ) -> Result<Self, MetricsError> {
         let add = Register(registry);
-        let requests = IntCounter::new(
-            "passthrough_requests_total",
-            "Requests forwarded to upstream.",
-        )?;
-        let active = IntGauge::with_opts(Opts::new(
-            "passthrough_requests_active",
-            "Forwarded requests whose response is not yet complete, open tunnels included.",
-        ))?;
-        let upgrades = IntCounter::new(
-            "passthrough_upgrades_total",
-            "Forwarded connections that were upgraded: exec, attach, port-forward.",
-        )?;
-        registry.register(Box::new(requests.clone()))?;
-        registry.register(Box::new(active.clone()))?;
-        registry.register(Box::new(upgrades.clone()))?;
-        let errors = add.counters(
-            "passthrough_errors_total",
-            "Requests that could not be forwarded, and responses and tunnels that broke off, by reason.",
-            &["reason"],
-        )?;
         let sent = add.sharded(
             "passthrough_sent_bytes_total",
             "Bytes forwarded from clients to upstream.",
@@ -63,10 +43,23 @@ impl PassthroughMetrics {
             &[],
         )?;
         Ok(Self {
-            requests,
-            requests_active: active,
-            upgrades,
-            errors: ByLabel::resolve(&errors, &[]),
+            requests: add.counter(
+                "passthrough_requests_total",
+                "Requests forwarded to upstream.",
+            )?,
+            requests_active: add.gauge(
+                "passthrough_requests_active",
+                "Forwarded requests whose response is not yet complete, open tunnels included.",
+            )?,
+            upgrades: add.counter(
+                "passthrough_upgrades_total",
+                "Forwarded connections that were upgraded: exec, attach, port-forward.",
+            )?,
+            errors: add.by_label(
+                "passthrough_errors_total",
+                "Requests that could not be forwarded, and responses and tunnels that broke off, by reason.",
+                "reason",
+            )?,
             shortages,
             bytes_sent: sent.of(&[]),
             bytes_received: received.of(&[]),

@@ -3,9 +3,11 @@
 use super::families::{MetricsError, Register};
 use super::labels::Label;
 use prometheus::{IntGauge, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 /// What the gateway must have to be ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReadinessLabel {
     /// Upstream's discovery.
     Upstream,
@@ -15,19 +17,6 @@ pub enum ReadinessLabel {
     Handover,
     /// Clients: no drain has begun.
     Drain,
-}
-
-impl Label for ReadinessLabel {
-    const ALL: &'static [Self] = &[Self::Upstream, Self::Pinned, Self::Handover, Self::Drain];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Upstream => "upstream",
-            Self::Pinned => "pinned",
-            Self::Handover => "handover",
-            Self::Drain => "drain",
-        }
-    }
 }
 
 /// Handles of the readiness of the gateway.
@@ -45,7 +34,7 @@ impl ReadinessMetrics {
         )?;
         let gauge = |label: &ReadinessLabel| (*label, family.with_label_values(&[label.as_str()]));
         Ok(Self {
-            gauges: ReadinessLabel::ALL.iter().map(gauge).collect(),
+            gauges: ReadinessLabel::VARIANTS.iter().map(gauge).collect(),
         })
     }
 

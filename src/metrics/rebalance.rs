@@ -1,12 +1,13 @@
 //! Metrics of the comparison of this gateway's watches with those of other gateways.
 
-use prometheus::{IntCounter, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntGauge, Registry};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register};
-use super::labels::Label;
 
 /// What followed from a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum RebalanceOutcome {
     /// No other gateway could be compared with.
     Alone,
@@ -18,26 +19,6 @@ pub enum RebalanceOutcome {
     Immovable,
     /// Clients are sent away.
     Round,
-}
-
-impl Label for RebalanceOutcome {
-    const ALL: &'static [Self] = &[
-        Self::Alone,
-        Self::Balanced,
-        Self::Paused,
-        Self::Immovable,
-        Self::Round,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Alone => "alone",
-            Self::Balanced => "balanced",
-            Self::Paused => "paused",
-            Self::Immovable => "immovable",
-            Self::Round => "round",
-        }
-    }
 }
 
 /// Handles of the comparison.
@@ -57,33 +38,26 @@ pub struct RebalanceMetrics {
 
 impl RebalanceMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let comparisons = Register(registry).counters(
-            "rebalance_comparisons_total",
-            "Comparisons of the number of watches with other gateways, by outcome.",
-            &["outcome"],
-        )?;
-        let connections = IntCounter::with_opts(Opts::new(
-            "rebalance_connections_total",
-            "Connections whose clients were sent away because there were fewer watches elsewhere.",
-        ))?;
-        registry.register(Box::new(connections.clone()))?;
-        let gauge = |name: &str, help: &str| -> Result<IntGauge, MetricsError> {
-            let gauge = IntGauge::with_opts(Opts::new(name, help))?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
+        let add = Register(registry);
         Ok(Self {
-            comparisons: ByLabel::resolve(&comparisons, &[]),
-            connections,
-            watches: gauge(
+            comparisons: add.by_label(
+                "rebalance_comparisons_total",
+                "Comparisons of the number of watches with other gateways, by outcome.",
+                "outcome",
+            )?,
+            connections: add.counter(
+                "rebalance_connections_total",
+                "Connections whose clients were sent away because there were fewer watches elsewhere.",
+            )?,
+            watches: add.gauge(
                 "rebalance_watches",
                 "Watches from memory at the last comparison.",
             )?,
-            mean: gauge(
+            mean: add.gauge(
                 "rebalance_watches_mean",
                 "Their mean number at all gateways that were compared.",
             )?,
-            gateways: gauge(
+            gateways: add.gauge(
                 "rebalance_gateways",
                 "Other gateways at the last comparison.",
             )?,

@@ -6,8 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use prometheus::proto::MetricFamily;
+use strum::VariantArray;
 
 use super::*;
+use crate::protocol::request::RequestFault;
+use crate::upstream::driver::{FrameRejection, UpstreamWatchEnd};
+use crate::upstream::reflector::RelistReason;
 
 const PODS: ResourceLabels<'static> = ResourceLabels {
     group: "",
@@ -115,7 +119,7 @@ fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMe
     );
     let _ = metrics.taken_handover(labels);
     let downstream = metrics.downstream(labels);
-    for verb in VerbLabel::ALL {
+    for verb in VerbLabel::VARIANTS {
         for code in 200..600 {
             downstream.requests.inc(*verb, code);
         }
@@ -192,8 +196,8 @@ fn asking_twice_gives_the_same_series() {
     let metrics = full();
     metrics.upstream(PODS).events_received.add(1);
     metrics.upstream(PODS).events_received.add(1);
-    metrics.upstream(PODS).relists.inc(RelistLabel::Expired);
-    metrics.upstream(PODS).relists.inc(RelistLabel::Expired);
+    metrics.upstream(PODS).relists.inc(RelistReason::Expired);
+    metrics.upstream(PODS).relists.inc(RelistReason::Expired);
     check_page(
         &metrics,
         r#"kube_fanout_upstream_events_received_total{encoding="json",group="",resource="pods",version="v1"} 2"#,
@@ -231,29 +235,29 @@ fn the_build_is_named() {
 
 #[track_caller]
 fn check_label<L: Label + std::fmt::Debug>() {
-    let words: BTreeSet<&str> = L::ALL.iter().map(|label| label.as_str()).collect();
-    assert_eq!(words.len(), L::ALL.len(), "{:?}", L::ALL);
+    let words: BTreeSet<&str> = L::VARIANTS.iter().map(|label| label.as_str()).collect();
+    assert_eq!(words.len(), L::VARIANTS.len(), "{:?}", L::VARIANTS);
 }
 
 #[test]
 fn the_values_of_a_label_differ() {
     check_label::<VerbLabel>();
     check_label::<AuthRefusal>();
-    check_label::<RelistLabel>();
+    check_label::<RelistReason>();
     check_label::<Contradiction>();
     check_label::<UpstreamWatchEnd>();
-    check_label::<FrameRejectionLabel>();
+    check_label::<FrameRejection>();
     check_label::<GiveUpReason>();
     check_label::<CacheState>();
     check_label::<TaskKind>();
-    check_label::<ClientWatchEnd>();
-    check_label::<BadRequest>();
+    check_label::<WatchEnd>();
+    check_label::<RequestFault>();
     check_label::<ConnectionFailure>();
     check_label::<PassthroughError>();
     check_label::<RebalanceOutcome>();
     check_label::<ReadinessLabel>();
     assert!(
-        VerbLabel::ALL
+        VerbLabel::VARIANTS
             .iter()
             .enumerate()
             .all(|(place, verb)| *verb as usize == place)

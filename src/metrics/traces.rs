@@ -1,12 +1,13 @@
 //! Metrics of spans that are sent to a collector.
 
 use prometheus::Registry;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::families::{ByLabel, MetricsError, Register};
-use super::labels::Label;
 
 /// What happened to a span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SpanOutcome {
     /// The collector has it.
     Exported,
@@ -16,30 +17,18 @@ pub enum SpanOutcome {
     Dropped,
 }
 
-impl Label for SpanOutcome {
-    const ALL: &'static [Self] = &[Self::Exported, Self::Failed, Self::Dropped];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Exported => "exported",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-        }
-    }
-}
-
 /// Handles of the metrics of spans.
 #[derive(Clone, Debug)]
 pub struct TraceMetrics(ByLabel<SpanOutcome>);
 
 impl TraceMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
-        let family = Register(registry).counters(
+        let spans = Register(registry).by_label(
             "trace_spans_total",
             "Spans of sampled traces, by what became of them; 0 without a collector.",
-            &["outcome"],
+            "outcome",
         )?;
-        Ok(Self(ByLabel::resolve(&family, &[])))
+        Ok(Self(spans))
     }
 
     /// Counts spans.

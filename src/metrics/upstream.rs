@@ -4,11 +4,14 @@ use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Registry,
 };
+use strum::VariantArray;
 
 use super::families::{ByLabel, MetricsError, Register, resource_and};
-use super::labels::{Contradiction, FrameRejectionLabel, RelistLabel, UpstreamWatchEnd};
+use super::labels::Contradiction;
 use super::resource_labels::ResourceLabels;
 use super::sharded::{ShardedCounter, ShardedCounters};
+use crate::upstream::driver::{FrameRejection, UpstreamWatchEnd};
+use crate::upstream::reflector::RelistReason;
 
 /// In seconds. Most objects bear the time of their write in whole seconds, so that an age of up to a second may be none at all; those of
 /// Leases are exact.
@@ -24,13 +27,13 @@ pub struct UpstreamMetrics {
     /// Lists requested, relists included.
     pub lists: IntCounter,
     /// Lists requested again, by reason.
-    pub relists: ByLabel<RelistLabel>,
+    pub relists: ByLabel<RelistReason>,
     /// Watches open now: 0 or 1.
     pub watches_active: IntGauge,
     /// Watches that ended, by reason.
     pub watch_ends: ByLabel<UpstreamWatchEnd>,
     /// Frames that were rejected, by reason.
-    pub frames_rejected: ByLabel<FrameRejectionLabel>,
+    pub frames_rejected: ByLabel<FrameRejection>,
     /// Times upstream was found to have another history than the cache, by reason.
     pub contradictions: ByLabel<Contradiction>,
     /// Newest resource version known from upstream.
@@ -211,9 +214,9 @@ impl UpstreamFamilies {
         let _ = self.lists.remove_label_values(values);
         let _ = self.age.event_age.remove_label_values(values);
         let _ = self.age.future_writes.remove_label_values(values);
-        ByLabel::<RelistLabel>::forget(&self.relists, values);
+        ByLabel::<RelistReason>::forget(&self.relists, values);
         ByLabel::<UpstreamWatchEnd>::forget(&self.watch_ends, values);
-        ByLabel::<FrameRejectionLabel>::forget(&self.frames_rejected, values);
+        ByLabel::<FrameRejection>::forget(&self.frames_rejected, values);
         ByLabel::<Contradiction>::forget(&self.contradictions, values);
         if labels.encoding == TABLES_ENCODING {
             let _ = self.table_watches.remove_label_values(&values[..3]);
@@ -236,7 +239,7 @@ impl UpstreamFamilies {
             events_received: self.events_received.of(values),
             bytes_received: self.bytes_received.of(values),
             lists: self.lists.with_label_values(values),
-            relists: ByLabel::resolve(&self.relists, values),
+            relists: ByLabel::resolve_these(&self.relists, values, relist_reasons()),
             watches_active: self.watches_active.with_label_values(values),
             watch_ends: ByLabel::resolve(&self.watch_ends, values),
             frames_rejected: ByLabel::resolve(&self.frames_rejected, values),
@@ -249,4 +252,10 @@ impl UpstreamFamilies {
             last_received: self.last_received.with_label_values(values),
         }
     }
+}
+
+/// The first list is none of them.
+fn relist_reasons() -> impl Iterator<Item = RelistReason> {
+    let reasons = RelistReason::VARIANTS.iter().copied();
+    reasons.filter(|reason| *reason != RelistReason::Start)
 }

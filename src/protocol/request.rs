@@ -7,6 +7,8 @@ use crate::resource::names::is_dns_label;
 use crate::resource::{FieldTable, ResourceKind};
 use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector, ShardSelector};
 
+use strum::{IntoStaticStr, VariantArray};
+
 use super::status::Status;
 
 mod accept;
@@ -81,11 +83,16 @@ pub(crate) const SELECTORS_LEN_MAX: usize = 16 << 10;
 const SELECTOR_TERMS_MAX: usize = 64;
 
 /// The part of a request that is invalid; a label of the metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum RequestFault {
+    /// The path. It is checked before a [`CacheRead`] is decided.
+    #[strum(serialize = "http")]
+    Path,
     /// The label selector or the field selector.
     Selector,
     /// A combination of options that is not allowed.
+    #[strum(serialize = "parameter")]
     Options,
     /// The resource version.
     ResourceVersion,

@@ -19,7 +19,6 @@ use super::service::{Service, ServiceResponse};
 use super::unhandled::unhandled;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
-use crate::metrics::BadRequest;
 use crate::protocol::request::{ReadRefusal, RequestFault, SELECTORS_LEN_MAX};
 use crate::protocol::{AUDIT_ID, audit_id, with_audit_id};
 use crate::resource::CacheKey;
@@ -60,7 +59,7 @@ impl<R: Resources> Service<R> {
 
     async fn answer_in_span(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
         if let Some(response) = unhandled(&request.http) {
-            self.count_bad_request(BadRequest::Http);
+            self.count_bad_request(RequestFault::Path);
             return response.map(AnswerBody::whole);
         }
         let is_guarded = self.guard.is_some();
@@ -76,7 +75,7 @@ impl<R: Resources> Service<R> {
             }
             Ok(_) => self.forward_unread(request).await,
             Err(text) => {
-                self.count_bad_request(BadRequest::Http);
+                self.count_bad_request(RequestFault::Path);
                 let response = text.to_response().map(AnswerBody::whole);
                 with_audit_id(response, &audit_id(request.http.headers()))
             }
@@ -217,12 +216,7 @@ impl<R: Resources> Service<R> {
             ReadRefusal::Forward => return None,
             ReadRefusal::Answer(status) => status,
             ReadRefusal::Bad(fault, status) => {
-                self.count_bad_request(match fault {
-                    RequestFault::Selector => BadRequest::Selector,
-                    RequestFault::Options => BadRequest::Parameter,
-                    RequestFault::ResourceVersion => BadRequest::ResourceVersion,
-                    RequestFault::ContinueToken => BadRequest::ContinueToken,
-                });
+                self.count_bad_request(fault);
                 status
             }
         };

@@ -1,7 +1,6 @@
 //! The body of a response. The connection chooses how it is sent.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,9 +9,10 @@ use tokio::time::Instant;
 
 use crate::admission::ListPermit;
 use crate::audit::AuditTrail;
+use crate::metrics::ListMetrics;
 use crate::protocol::BufList;
 use crate::serve::list::{CompressedList, StreamedList};
-use crate::serve::resources::{ForwardLifetime, ListRecorder};
+use crate::serve::resources::ForwardLifetime;
 use crate::watch::{Watch, WatchRecall};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -44,7 +44,7 @@ pub(super) enum ListStream {
 pub struct MeasuredList {
     list: ListStream,
     started: Instant,
-    recorder: Option<Arc<dyn ListRecorder>>,
+    metrics: Option<ListMetrics>,
     /// Released with the list, or earlier if the client stops reading.
     permit: Option<ListPermit>,
     /// Keeps the audit event open.
@@ -55,13 +55,13 @@ impl MeasuredList {
     pub(super) fn new(
         list: ListStream,
         started: Instant,
-        recorder: Option<Arc<dyn ListRecorder>>,
+        metrics: Option<ListMetrics>,
         permit: Option<ListPermit>,
     ) -> Self {
         Self {
             list,
             started,
-            recorder,
+            metrics,
             permit,
             trail: None,
         }
@@ -102,17 +102,19 @@ impl Body for MeasuredList {
 
 impl Drop for MeasuredList {
     fn drop(&mut self) {
-        let Some(recorder) = &self.recorder else {
+        let Some(metrics) = &self.metrics else {
             return;
         };
         let items = match &self.list {
             ListStream::Plain(list) => list.items(),
             ListStream::Compressed(list) => {
-                recorder.compressed(list.counts());
+                let blocks = list.counts();
+                metrics.blocks_made.inc_by(blocks.made as u64);
+                metrics.blocks_shared.inc_by(blocks.shared as u64);
                 list.items()
             }
         };
-        recorder.listed(items, self.started.elapsed());
+        metrics.record(items, self.started.elapsed());
     }
 }
 

@@ -213,7 +213,7 @@ impl<R: Resources> Service<R> {
         let kind = page.kind;
         let mut search = PageSearch::new(snapshot, &page);
         let page = run_in_steps(|| search.step()).await;
-        let recorder = self.resources.list_tally(read.key);
+        let metrics = self.resources.list_metrics(read.key);
         let media_type = read.format.encoding.media_type();
         let mut measure = page.measure(kind, read.format);
         let measured = run_in_steps(|| measure.step()).await;
@@ -224,8 +224,8 @@ impl<R: Resources> Service<R> {
         if read.is_indented {
             list = list.indented();
         }
-        let streamed = |list, recorder| {
-            let list = MeasuredList::new(list, request.started, recorder, permit);
+        let streamed = |list, metrics| {
+            let list = MeasuredList::new(list, request.started, metrics, permit);
             AnswerBody::List(Box::new(list))
         };
         if request.takes_gzip {
@@ -233,7 +233,7 @@ impl<R: Resources> Service<R> {
             if run_in_steps(|| check.step()).await {
                 let compressor = self.compressor.for_peer(read.authorized.peer);
                 let list = CompressedList::new(list, compressor);
-                let body = streamed(ListStream::Compressed(list), recorder);
+                let body = streamed(ListStream::Compressed(list), metrics);
                 return Ok(gzipped(with_content_type(media_type, body)));
             }
         }
@@ -241,12 +241,12 @@ impl<R: Resources> Service<R> {
         let body = match list.sized(first) {
             Ok((whole, items)) => {
                 // A body this small counts as delivered.
-                if let Some(recorder) = recorder {
-                    recorder.listed(items, request.started.elapsed());
+                if let Some(metrics) = metrics {
+                    metrics.record(items, request.started.elapsed());
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(rest) => streamed(ListStream::Plain(StreamedList::from(rest)), recorder),
+            Err(rest) => streamed(ListStream::Plain(StreamedList::from(rest)), metrics),
         };
         Ok(with_content_type(media_type, body))
     }

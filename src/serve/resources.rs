@@ -10,7 +10,6 @@ use http_body::Body;
 use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
-use super::list::BlockCounts;
 use crate::audit::AuditTrail;
 use crate::auth::caller::{Caller, Credential};
 use crate::auth::guard::Forwarding;
@@ -18,7 +17,7 @@ use crate::auth::lease::Lease;
 use crate::cache::Snapshot;
 pub use crate::fairness::Peer;
 use crate::fairness::Permit;
-use crate::metrics::ListenerMetrics;
+use crate::metrics::{ListMetrics, ListenerMetrics};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
@@ -179,15 +178,6 @@ pub struct RequestOutcome<'a> {
     pub code: u16,
 }
 
-/// Records the lists of a resource that were sent, completely or in part.
-pub trait ListRecorder: Send + Sync + std::fmt::Debug {
-    /// Records a list: the number of objects sent, and the time from the request to the last of them.
-    fn listed(&self, objects: usize, elapsed: Duration);
-
-    /// Records that the list was compressed, and from how many blocks.
-    fn compressed(&self, blocks: BlockCounts);
-}
-
 /// The caches, and the connection to upstream. The gateway implements it, and so does the embedded API server.
 pub trait Resources: Send + Sync + 'static {
     /// Body of forwarded responses.
@@ -291,8 +281,8 @@ pub trait Resources: Send + Sync + 'static {
         None
     }
 
-    /// The recorder of a resource's lists, if there is one.
-    fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
+    /// The metrics of a resource's lists, if there are any.
+    fn list_metrics(&self, _: &CacheKey) -> Option<ListMetrics> {
         None
     }
 

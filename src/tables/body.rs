@@ -22,10 +22,11 @@ use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::fairness::Peer;
+use crate::metrics::WatchEnd;
 use crate::protocol::status::Status;
 use crate::resource::{Encoding, ResourceVersion};
 use crate::view::WatchWaiter;
-use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
+use crate::watch::{WatchRecorder, WatchTotals, end_of_dropped};
 
 /// One client's watch of Tables.
 #[derive(Debug)]
@@ -213,7 +214,7 @@ impl TableBody {
             if let Some(line) = self.next_line() {
                 return Poll::Ready(line);
             }
-            self.end = Some(WatchEnd::Closed);
+            self.end = Some(WatchEnd::CacheGone);
             match end {
                 TableStreamEnd::Closed => return Poll::Ready(None),
                 TableStreamEnd::Expired | TableStreamEnd::Unreadable => {
@@ -262,14 +263,14 @@ impl Body for TableBody {
         }
         // Without this check a client that is always behind would never reach its deadline.
         if Instant::now() >= this.deadline {
-            this.end = Some(WatchEnd::Deadline);
+            this.end = Some(WatchEnd::Timeout);
             return Poll::Ready(None);
         }
         if let Poll::Ready(line) = this.poll_line(context.waker()) {
             return Poll::Ready(line.map(|line| Ok(Frame::data(line))));
         }
         if this.timer.as_mut().poll(context).is_ready() {
-            this.end = Some(WatchEnd::Deadline);
+            this.end = Some(WatchEnd::Timeout);
             return Poll::Ready(None);
         }
         Poll::Pending
@@ -283,7 +284,7 @@ impl Body for TableBody {
 impl Drop for TableBody {
     fn drop(&mut self) {
         self.recorder.ended(WatchTotals {
-            end: self.end.unwrap_or_else(WatchEnd::of_dropped),
+            end: self.end.unwrap_or_else(end_of_dropped),
             client: None,
             events: self.events,
             bytes: self.bytes,

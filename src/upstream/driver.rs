@@ -36,7 +36,7 @@ pub use object_versions::{CENSUS_MAX, census};
 use page::{PageAhead, UpstreamPageRequest};
 pub use probe::{NewestVersion, Probe, newest_version, offers_protobuf, probe};
 pub use read_spec::{ReadSpec, SILENCE_MAX};
-pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
+pub use recorder::{DriverEnd, DriverRecorder, UpstreamWatchEnd, WatchConnection};
 pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from, short_list};
 #[cfg(feature = "gateway")]

@@ -19,6 +19,8 @@
 
 use std::time::{Duration, Instant};
 
+use strum::VariantArray;
+
 use crate::resource::ResourceVersion;
 
 use super::backoff::Backoff;
@@ -96,7 +98,7 @@ pub struct ReflectorCounters {
     pub ignored: u64,
     /// Initial data that was accepted although it was older than the held state.
     pub went_back: u64,
-    relists: [u64; RelistReason::ALL.len()],
+    relists: [u64; RelistReason::VARIANTS.len()],
 }
 
 impl ReflectorCounters {

@@ -14,13 +14,14 @@ use super::connection_recall::RecallHold;
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::limits::{FRAMES, FrameLimits};
 use super::progress::ReadStage;
-use super::recorder::{OldestArrivals, WatchEnd, WatchRecorder, WatchTotals};
+use super::recorder::{OldestArrivals, WatchRecorder, WatchTotals, end_of_dropped};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
+use crate::metrics::WatchEnd;
 use crate::protocol::BufList;
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
@@ -250,7 +251,7 @@ impl WatchCursor {
 
     /// Ends the stream because its view is closed, with a 410 event if the client must list again.
     fn close(&mut self) -> CursorStep {
-        self.end_as(WatchEnd::Closed);
+        self.end_as(WatchEnd::CacheGone);
         if self.served.hub.is_expired() {
             CursorStep::Frame(self.expired_event())
         } else {
@@ -272,14 +273,14 @@ impl WatchCursor {
         if self.end_at.is_none()
             && let Some(schedule) = self.view.end_schedule()
         {
-            self.end_at = Some((Instant::from_std(schedule.draw()), WatchEnd::Closed));
+            self.end_at = Some((Instant::from_std(schedule.draw()), WatchEnd::CacheGone));
         }
     }
 
     /// Sets the time of the end, unless the stream ends earlier in any case.
     pub(super) fn recalled_end_at(&mut self, at: Instant) {
         if self.end_at.is_none_or(|(earlier, _)| at < earlier) {
-            self.end_at = Some((at, WatchEnd::Recalled));
+            self.end_at = Some((at, WatchEnd::Rebalance));
         }
     }
 
@@ -287,7 +288,7 @@ impl WatchCursor {
     pub(crate) fn is_overdue(&mut self, now: Instant) -> bool {
         let is_overdue = now >= self.deadline;
         if is_overdue {
-            self.end_as(WatchEnd::Deadline);
+            self.end_as(WatchEnd::Timeout);
         }
         is_overdue
     }
@@ -522,7 +523,7 @@ impl WatchCursor {
 
     /// Ends the stream at an event that cannot be projected to its format, as upstream does.
     fn end_unprojectable(&mut self) -> CursorStep {
-        self.end = Some(WatchEnd::Closed);
+        self.end = Some(WatchEnd::CacheGone);
         CursorStep::Over
     }
 
@@ -601,7 +602,7 @@ impl WatchCursor {
 
 impl Drop for WatchCursor {
     fn drop(&mut self) {
-        let end = self.end.unwrap_or_else(WatchEnd::of_dropped);
+        let end = self.end.unwrap_or_else(end_of_dropped);
         if let Some(place) = &self.place {
             place.end(end, self.events, Instant::now().into_std());
         }

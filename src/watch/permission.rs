@@ -2,9 +2,10 @@
 
 use std::task::Waker;
 
-use super::{WatchCursor, WatchEnd};
+use super::WatchCursor;
 use crate::admission::WatchPermit;
 use crate::auth::lease::LeaseHold;
+use crate::metrics::WatchEnd;
 
 impl WatchCursor {
     /// Wakes `waker` when the permission is revoked, or the permit is taken back.

@@ -4,36 +4,14 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::cache::Arrival;
+use crate::metrics::WatchEnd;
 use crate::transport::stall;
 
-/// Why a watch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WatchEnd {
-    /// Its timeout was reached, or the client's credential has expired.
-    Deadline,
-    /// The client's permission was revoked.
-    Revoked,
-    /// Its events were no longer in the history; the client got 410.
-    Lagged,
-    /// The resource is no longer served, or the gateway is draining.
-    Closed,
-    /// Its connection was recalled, so that the client chooses a replica again.
-    Recalled,
-    /// Its permit was taken back for a client that had fewer watches.
-    Reclaimed,
-    /// The client disconnected.
-    Client,
-    /// The client had stopped reading.
-    Stalled,
-}
-
-impl WatchEnd {
-    /// Why a watch ends that is dropped before its own end.
-    pub(crate) fn of_dropped() -> Self {
-        match stall::is_cut() {
-            true => Self::Stalled,
-            false => Self::Client,
-        }
+/// Why a watch ended that is dropped before its own end.
+pub(crate) fn end_of_dropped() -> WatchEnd {
+    match stall::is_cut() {
+        true => WatchEnd::Stalled,
+        false => WatchEnd::ClientGone,
     }
 }
 

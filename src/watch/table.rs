@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use super::progress::{ReadStage, WatchProgress};
-use super::recorder::WatchEnd;
 use crate::cache::Sequence;
+use crate::metrics::WatchEnd;
 use crate::resource::CacheKey;
 use crate::view::{ServedResource, View};
 
@@ -233,14 +233,15 @@ impl TableRegistration {
         let (reason, lag) = match end {
             WatchEnd::Lagged => (CutReason::Lagged, waited()),
             WatchEnd::Stalled => (CutReason::Stalled, waited()),
-            WatchEnd::Client => match waited() {
+            WatchEnd::ClientGone => match waited() {
                 Some(lag) if lag >= SLOW_AFTER => (CutReason::Disconnected, Some(lag)),
                 Some(_) | None => return,
             },
-            WatchEnd::Deadline
+            WatchEnd::Timeout
             | WatchEnd::Revoked
-            | WatchEnd::Closed
-            | WatchEnd::Recalled
+            | WatchEnd::CacheGone
+            | WatchEnd::Rebalance
+            | WatchEnd::Drain
             | WatchEnd::Reclaimed => return,
         };
         self.table.cuts.push(WatchCut {

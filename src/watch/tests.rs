@@ -13,6 +13,7 @@ use tokio::time::{Instant, advance};
 use super::*;
 use crate::auth::lease::Lease;
 use crate::cache::samples::{Sample, World, kind, told};
+use crate::metrics::WatchEnd;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{LabelSelector, Selector};
 use crate::view::{Hub, Marker};
@@ -252,7 +253,7 @@ async fn initial_events_come_in_list_order_then_the_marker_then_live_events() {
             format!("MODIFIED a/two {fourth} y"),
         ]
     );
-    assert_eq!(client.end().end, WatchEnd::Client);
+    assert_eq!(client.end().end, WatchEnd::ClientGone);
 }
 
 #[tokio::test(start_paused = true)]
@@ -450,7 +451,7 @@ async fn bookmarks_come_every_minute_and_before_the_deadline_and_then_it_ends() 
     }
     assert_eq!(at, [60, 120, 148]);
     assert_eq!(client.poll(), Polled::Ended);
-    assert_eq!(client.end().end, WatchEnd::Deadline);
+    assert_eq!(client.end().end, WatchEnd::Timeout);
 }
 
 #[tokio::test(start_paused = true)]
@@ -549,7 +550,7 @@ async fn the_deadline_ends_a_stream_that_is_always_behind() {
         assert!(polls < 100, "the stream does not end");
         advance(Duration::from_secs(1)).await;
     }
-    assert_eq!(client.end().end, WatchEnd::Deadline);
+    assert_eq!(client.end().end, WatchEnd::Timeout);
 }
 
 #[tokio::test(start_paused = true)]
@@ -627,7 +628,7 @@ async fn closing_wakes_and_ends_cleanly_after_what_is_there() {
     assert_eq!(client.wakes(), 1);
     assert_eq!(client.drain(), [format!("ADDED a/x {version} -")]);
     assert_eq!(client.poll(), Polled::Ended);
-    assert_eq!(client.end().end, WatchEnd::Closed);
+    assert_eq!(client.end().end, WatchEnd::CacheGone);
     let mut late = scene.after(&everything(), version);
     assert_eq!(late.poll(), Polled::Ended);
 }
@@ -643,7 +644,7 @@ async fn watchers_of_a_history_that_is_void_are_told_to_list_again() {
     for mut client in [current, future] {
         assert_eq!(client.poll(), Polled::Lines(vec!["ERROR 410".into()]));
         assert_eq!(client.poll(), Polled::Ended);
-        assert_eq!(client.end().end, WatchEnd::Closed);
+        assert_eq!(client.end().end, WatchEnd::CacheGone);
     }
 }
 

@@ -18,7 +18,15 @@ const EDGES: &[(&str, &[&str])] = &[
     // The types whose values are metric labels.
     (
         "metrics",
-        &["build_info", "fairness", "log_limit", "resource"],
+        &[
+            "build_info",
+            "fairness",
+            "log_limit",
+            "resource",
+            "protocol::request",
+            "upstream::driver",
+            "upstream::reflector",
+        ],
     ),
     // Spans are counted where they are sent.
     ("telemetry", &["log_limit", "metrics"]),

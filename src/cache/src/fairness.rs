@@ -19,6 +19,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use strum::{IntoStaticStr, VariantArray};
 
 pub use permits::{Permit, Permits, Reclaim, Standing};
 pub use reclaim::Activity;
@@ -164,7 +165,8 @@ impl Users {
 }
 
 /// Which limit leaves a client no permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Shortage {
     /// The user holds as many as one user may.
     User,

@@ -13,6 +13,7 @@ use crate::gateway::pressure::{MemoryReading, PressureDecision, PressureMachine}
 use crate::gateway::slot::{Slot, SlotState};
 use crate::metrics::{Label, MemoryMetrics, PressureStep, ResourceLabels};
 use crate::resource::{CacheKey, Gvr};
+use strum::VariantArray;
 
 /// The period of checking memory: a cache that is being filled grows by some hundred megabytes per second.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -167,7 +168,7 @@ fn report(metrics: &MemoryMetrics, decision: PressureDecision, memory: (MemoryRe
     metrics
         .pressure
         .set(i64::try_from(level.number()).unwrap_or(i64::MAX));
-    let taken = PressureStep::ALL.iter().copied();
+    let taken = PressureStep::VARIANTS.iter().copied();
     let taken = taken.filter(|step| level.includes(*step) && !before.includes(*step));
     taken.for_each(|step| metrics.steps.inc(step));
     if level == before {

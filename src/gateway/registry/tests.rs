@@ -455,7 +455,7 @@ async fn series_of_a_resource_go_some_time_after_its_cache() {
     tokio::time::advance(long).await;
     assert!(is_shown(), "the resource has a watch");
     tally.ended(crate::watch::WatchTotals {
-        end: crate::watch::WatchEnd::Closed,
+        end: crate::metrics::WatchEnd::CacheGone,
         client: None,
         events: 0,
         bytes: 0,

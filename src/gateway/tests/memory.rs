@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::admission::ResidentMemory;
 use crate::metrics::{Label, PressureStep};
+use strum::VariantArray;
 
 const MAX: usize = 1 << 30;
 /// What the process seems to have in memory.
@@ -32,7 +33,7 @@ impl Stage {
 
     async fn steps(&self) -> Vec<String> {
         let mut steps = Vec::new();
-        for step in PressureStep::ALL {
+        for step in PressureStep::VARIANTS {
             let series = format!("memory_pressure_steps_total{{step=\"{}\"}}", step.as_str());
             steps.push(self.metric(&series).await);
         }

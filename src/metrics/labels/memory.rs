@@ -1,9 +1,10 @@
 //! The labels of metrics about memory.
 
-use super::Label;
+use strum::{IntoStaticStr, VariantArray};
 
 /// A part of the process's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum MemoryPart {
     /// The program and what it had before its first cache: code, threads, certificates, discovery.
     Process,
@@ -37,48 +38,9 @@ pub enum MemoryPart {
     Free,
 }
 
-impl Label for MemoryPart {
-    const ALL: &'static [Self] = &[
-        Self::Process,
-        Self::Objects,
-        Self::Indexes,
-        Self::History,
-        Self::Tombstones,
-        Self::OlderStates,
-        Self::Filling,
-        Self::Frames,
-        Self::Blocks,
-        Self::Connections,
-        Self::Watches,
-        Self::Requests,
-        Self::Checkpoints,
-        Self::Other,
-        Self::Free,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Objects => "objects",
-            Self::Indexes => "indexes",
-            Self::History => "history",
-            Self::Tombstones => "tombstones",
-            Self::OlderStates => "older_states",
-            Self::Filling => "filling",
-            Self::Frames => "frames",
-            Self::Blocks => "blocks",
-            Self::Connections => "connections",
-            Self::Watches => "watches",
-            Self::Requests => "requests",
-            Self::Checkpoints => "checkpoints",
-            Self::Other => "other",
-            Self::Free => "free",
-        }
-    }
-}
-
 /// What is given up while memory is short, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum PressureStep {
     /// What can be made again: frames laid out for watches, compressed blocks, older states.
     Frames,
@@ -88,17 +50,4 @@ pub enum PressureStep {
     Admission,
     /// Caches: their requests are forwarded.
     Eviction,
-}
-
-impl Label for PressureStep {
-    const ALL: &'static [Self] = &[Self::Frames, Self::History, Self::Admission, Self::Eviction];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Frames => "frames",
-            Self::History => "history",
-            Self::Admission => "admission",
-            Self::Eviction => "eviction",
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::Response;
 use http::header::CONTENT_TYPE;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::fetch::FetchError;
 use crate::decode::{ScanError, UpstreamStatus};
@@ -31,9 +32,11 @@ impl fmt::Display for RequestKind {
 }
 
 /// Why received bytes could not be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum FrameRejection {
     /// Not a valid watch event or list.
+    #[strum(serialize = "malformed")]
     Unparsable,
     /// Longer than allowed.
     TooLong,

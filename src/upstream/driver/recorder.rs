@@ -3,6 +3,7 @@
 use std::fmt;
 
 use http::HeaderValue;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::fault::{FailureReport, FrameRejection};
 use crate::upstream::reflector::{GiveUp, RelistReason};
@@ -36,20 +37,25 @@ pub enum WatchConnection {
     /// The watch is open.
     Yes,
     /// The watch has ended, in this way.
-    No(StreamEnd),
+    No(UpstreamWatchEnd),
 }
 
 /// How a watch upstream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamEnd {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum UpstreamWatchEnd {
     /// Between two frames, as watches regularly do, or because a silent watch is to be opened again.
-    Clean,
+    Closed,
     /// The connection broke or went silent.
-    Cut,
+    Disconnected,
     /// With an ERROR event, or because the driver stopped.
     Error,
     /// With a frame that cannot be used.
-    Unreadable,
+    Undecodable,
+    /// The cache ended: it was idle, it was given up, or upstream no longer has the resource. No driver reports this: it is dropped.
+    Idle,
+    /// The gateway shuts down. No driver reports this: it is dropped.
+    Drain,
 }
 
 /// Why a driver stopped.

@@ -18,7 +18,7 @@ use super::clock::now;
 use super::comparison::{UpstreamState, UpstreamStateFuture};
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::Fetch;
-use super::recorder::{StreamEnd, WatchConnection};
+use super::recorder::{UpstreamWatchEnd, WatchConnection};
 use super::response::read_status;
 use super::{Driver, SPAN_TARGET, StopResult, request};
 use crate::decode::{Frames, UpstreamStatus, WatchLine, object_in, scan_envelope, scan_watch};
@@ -80,7 +80,7 @@ impl StreamTimes {
 /// Whether reading continues.
 enum ReadFlow {
     More,
-    Over(StreamEnd),
+    Over(UpstreamWatchEnd),
 }
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
@@ -97,7 +97,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.sink.watch_opened();
         let ended = self.read(response.into_body()).await;
         self.recorder.connected(WatchConnection::No(
-            *ended.as_ref().unwrap_or(&StreamEnd::Error),
+            *ended.as_ref().unwrap_or(&UpstreamWatchEnd::Error),
         ));
         ended.map(drop)
     }
@@ -142,7 +142,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// Reads until the stream is over, and returns how it ended.
-    async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
+    async fn read(&mut self, mut body: F::Body) -> Result<UpstreamWatchEnd, StopResult> {
         let mut frames = Frames::new(self.spec.encoding, self.spec.frame_len_max);
         let mut times = StreamTimes::at(now(), self.sink.newest_given());
         self.changed_at = None;
@@ -202,7 +202,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 }
                 StreamRead::End if !frames.is_mid_frame() => {
                     self.ended();
-                    return Ok(StreamEnd::Clean);
+                    return Ok(UpstreamWatchEnd::Closed);
                 }
                 StreamRead::End => return Ok(self.cut("the stream ended within a frame")),
                 StreamRead::Cut(cause) => return Ok(self.cut(cause)),
@@ -214,7 +214,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// How the stream ends if its initial data has stalled, or the watch lags.
-    fn overdue(&mut self, times: &StreamTimes) -> Option<StreamEnd> {
+    fn overdue(&mut self, times: &StreamTimes) -> Option<UpstreamWatchEnd> {
         match self.stalled(times) {
             Some(cause) => Some(self.endless(cause)),
             None => self.lagging(),
@@ -291,7 +291,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// Takes in a comparison. Returns how the watch ends, if it lacks what upstream has, or if only the next one can show whether it does.
-    async fn compared(&mut self, upstream: &UpstreamState) -> Option<StreamEnd> {
+    async fn compared(&mut self, upstream: &UpstreamState) -> Option<UpstreamWatchEnd> {
         if let UpstreamState::Unknown(seconds) = upstream {
             self.defer_comparison(*seconds);
         }
@@ -300,7 +300,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         if comparison == Comparison::Different {
             return self.given_up(input, "the watch lacks what upstream has");
         }
-        (self.observe(input) == Effect::EndWatch).then_some(StreamEnd::Clean)
+        (self.observe(input) == Effect::EndWatch).then_some(UpstreamWatchEnd::Closed)
     }
 
     /// A consistent read may have compared the state with upstream's since the last call.
@@ -313,7 +313,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// How the watch ends if it was found to bring changes far too late.
-    fn lagging(&mut self) -> Option<StreamEnd> {
+    fn lagging(&mut self) -> Option<UpstreamWatchEnd> {
         if !self.sink.is_lagging() {
             return None;
         }
@@ -324,14 +324,14 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// Reports what was found about the open watch. Returns how the watch ends if it is given up for that.
-    fn given_up(&mut self, input: Input, cause: &str) -> Option<StreamEnd> {
+    fn given_up(&mut self, input: Input, cause: &str) -> Option<UpstreamWatchEnd> {
         if self.observe(input) != Effect::EndWatch {
             return None;
         }
         self.fetch.lagging();
         let fault = AttemptFailure::transport(cause);
         self.recorder.failed(fault.report(RequestKind::Watch));
-        Some(StreamEnd::Cut)
+        Some(UpstreamWatchEnd::Disconnected)
     }
 
     /// Applies a chunk and those that have arrived meanwhile, so that watches are woken once for all of them. Returns what follows them.
@@ -419,7 +419,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     }
                     Effect::Restarted => {
                         self.sink.restart();
-                        return Ok(ReadFlow::Over(StreamEnd::Cut));
+                        return Ok(ReadFlow::Over(UpstreamWatchEnd::Disconnected));
                     }
                     Effect::EndWatch => {
                         let cause = "a bookmark came before the end of the initial data";
@@ -440,7 +440,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 let fault = AttemptFailure::refused(status.clone());
                 self.recorder.failed(fault.report(RequestKind::Watch));
                 self.observe(Input::WatchError(status));
-                Ok(ReadFlow::Over(StreamEnd::Error))
+                Ok(ReadFlow::Over(UpstreamWatchEnd::Error))
             }
             Err(error) => Ok(self.reject(AttemptFailure::unparsable(&error))),
         }
@@ -466,7 +466,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     let (key, version) = (object.key(), object.resource_version());
                     let cause = format!("{key} came at version {version} after newer ones");
                     self.failed(RequestKind::Watch, AttemptFailure::unordered(cause));
-                    return ReadFlow::Over(StreamEnd::Error);
+                    return ReadFlow::Over(UpstreamWatchEnd::Error);
                 }
             },
             Effect::Restarted => self.sink.restart(),
@@ -485,7 +485,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     fn reject(&mut self, fault: AttemptFailure) -> ReadFlow {
         self.sink.publish();
         self.failed(RequestKind::Watch, fault);
-        ReadFlow::Over(StreamEnd::Unreadable)
+        ReadFlow::Over(UpstreamWatchEnd::Undecodable)
     }
 
     /// The stream ended between two frames. That is how watches end, but initial data must not end this way.
@@ -497,14 +497,14 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// Gives streamed initial data up whose end does not come.
-    fn endless(&mut self, cause: &str) -> StreamEnd {
+    fn endless(&mut self, cause: &str) -> UpstreamWatchEnd {
         self.failed(RequestKind::Watch, AttemptFailure::endless(cause));
-        StreamEnd::Cut
+        UpstreamWatchEnd::Disconnected
     }
 
-    fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {
+    fn cut(&mut self, cause: impl Into<String>) -> UpstreamWatchEnd {
         self.failed(RequestKind::Watch, AttemptFailure::transport(cause));
-        StreamEnd::Cut
+        UpstreamWatchEnd::Disconnected
     }
 }
 

@@ -48,7 +48,7 @@ impl DriverRecorder for Notes {
         self.add(format!("rejected {reason:?}"));
     }
     fn relisted(&self, reason: RelistReason) {
-        self.add(format!("relisted {}", reason.as_str()));
+        self.add(format!("relisted {}", <&str>::from(reason)));
     }
     fn connected(&self, connected: WatchConnection) {
         if let WatchConnection::No(reason) = connected {
@@ -295,7 +295,7 @@ async fn a_stream_cut_within_a_frame_is_resumed_after_its_last_whole_one() {
         let feed = scene.request("watch 6").await.open();
         push(&feed, &[line("MODIFIED", "a/x", 7)]).await;
         scene.holds(&["a/x 7"], 7);
-        assert_eq!(scene.notes.take()[1], "closed cut");
+        assert_eq!(scene.notes.take()[1], "closed disconnected");
     }
 }
 
@@ -597,6 +597,6 @@ async fn a_silent_upstream_is_given_up_when_its_watch_should_long_be_over() {
     };
     assert_eq!(sort_of(&again.path), "watch 5");
     assert!(started.elapsed() >= Duration::from_secs(659));
-    assert_eq!(scene.notes.take(), ["closed cut"]);
+    assert_eq!(scene.notes.take(), ["closed disconnected"]);
     drop(feed);
 }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use super::give_up::GiveUp;
 use crate::resource::ResourceVersion;
 
@@ -61,8 +63,9 @@ pub enum StopReason {
     GivenUp(GiveUp),
 }
 
-/// Why all objects are requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why all objects are requested; the text is the label in metrics and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 #[repr(usize)]
 pub enum RelistReason {
     /// Nothing is held yet.
@@ -86,39 +89,6 @@ pub enum RelistReason {
     WatchFailed,
     /// An event came later than one of a newer version.
     Unordered,
-}
-
-impl RelistReason {
-    /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 10] = [
-        Self::Start,
-        Self::Expired,
-        Self::VersionAhead,
-        Self::PagesExpired,
-        Self::Interrupted,
-        Self::StreamRefused,
-        Self::WatchRefused,
-        Self::Unparsable,
-        Self::WatchFailed,
-        Self::Unordered,
-    ];
-
-    /// The label in metrics and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Expired => "expired",
-            Self::VersionAhead => "version_ahead",
-            Self::PagesExpired => "pages_expired",
-            Self::Interrupted => "interrupted",
-            Self::StreamRefused => "stream_refused",
-            Self::WatchRefused => "watch_refused",
-            Self::Unparsable => "unparsable",
-            Self::WatchFailed => "watch_failed",
-            Self::Unordered => "unordered",
-        }
-    }
 }
 
 /// What the driver should do with the input that it has just reported.

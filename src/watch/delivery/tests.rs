@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use super::*;
 use crate::auth::lease::{Lease, LeaseHold};
 use crate::cache::samples::{World, kind, told};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, WatchEnd};
 use crate::resource::{CacheKey, Gvr, Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::{EndSchedule, Hub, ServedResource, ViewSubscription};
 use crate::watch::{
-    Start, Timing, WatchClient, WatchEnd, WatchRecall, WatchRecorder, WatchTable, WatchTotals,
+    Start, Timing, WatchClient, WatchRecall, WatchRecorder, WatchTable, WatchTotals,
 };
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
@@ -267,7 +267,7 @@ async fn scheduled_ends_come_one_after_the_other_each_after_a_bookmark() {
     ends.dedup();
     assert!(ends.len() >= 7, "{ends:?}");
     for _ in 0..CLIENTS {
-        assert_eq!(scene.recorder.end().await.end, WatchEnd::Closed);
+        assert_eq!(scene.recorder.end().await.end, WatchEnd::CacheGone);
     }
 }
 
@@ -288,7 +288,7 @@ async fn a_recalled_client_gets_the_last_events_and_a_bookmark_and_others_stay()
     let version = line.split(' ').nth(2).unwrap();
     let bookmark = format!("BOOKMARK {version}");
     assert_eq!(recalled.read_to_end().await, [line.clone(), bookmark]);
-    assert_eq!(scene.recorder.end().await.end, WatchEnd::Recalled);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Rebalance);
     assert!(
         recalled.watch.await.unwrap().is_some(),
         "the connection is whole"
@@ -423,7 +423,7 @@ async fn whose_history_is_void_is_told_to_list_again_and_keeps_the_connection() 
     expected.push("ERROR 410".to_owned());
     assert_eq!(client.read_to_end().await, expected);
     assert!(client.watch.await.unwrap().is_some());
-    assert_eq!(scene.recorder.end().await.end, WatchEnd::Closed);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::CacheGone);
 }
 
 #[tokio::test]
@@ -450,7 +450,7 @@ async fn a_client_that_leaves_ends_its_watch_and_no_other() {
     let Client { stream, watch, .. } = leaves;
     drop(stream);
     assert!(watch.await.unwrap().is_none());
-    assert_eq!(scene.recorder.end().await.end, WatchEnd::Client);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::ClientGone);
     scene.put("a/1");
     assert_eq!(stays.read_lines(1).await.len(), 1);
 }
@@ -462,7 +462,7 @@ async fn a_delivery_that_is_given_up_closes_the_connection() {
     client.read().await;
     client.watch.abort();
     while client.read().await {}
-    assert_eq!(scene.recorder.end().await.end, WatchEnd::Client);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::ClientGone);
 }
 
 #[tokio::test]
@@ -537,7 +537,7 @@ async fn bookmarks_come_in_quiet_times_and_the_deadline_ends_the_watch() {
         !lines.is_empty() && lines.iter().all(is_bookmark),
         "{lines:?}"
     );
-    assert_eq!(scene.recorder.end().await.end, WatchEnd::Deadline);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Timeout);
     assert!(client.watch.await.unwrap().is_some());
 }
 

@@ -311,5 +311,5 @@ async fn a_stream_that_falls_behind_ends_so_that_its_client_catches_up() {
     // A client that has received nothing would back off and list.
     let mut silent = begin(&scene, &empty);
     silent.drain();
-    assert_eq!(silent.end().end, WatchEnd::Client);
+    assert_eq!(silent.end().end, WatchEnd::ClientGone);
 }

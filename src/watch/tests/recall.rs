@@ -48,7 +48,7 @@ async fn only_the_watches_of_the_connection_end_each_after_all_events_and_a_book
         let lines = [format!("ADDED a/y {last} -"), format!("BOOKMARK {last}")];
         assert_eq!(client.drain(), lines);
         assert_eq!(client.poll(), Polled::Ended);
-        assert_eq!(client.end().end, WatchEnd::Recalled);
+        assert_eq!(client.end().end, WatchEnd::Rebalance);
     }
     assert_eq!(recall.movable_count(), 0);
     assert_eq!(staying.drain().len(), 2);
@@ -97,7 +97,7 @@ async fn the_earlier_of_a_deadline_and_a_recall_counts() {
     assert_eq!(client.poll(), Polled::Waits);
     advance(Duration::from_secs(1)).await;
     assert_eq!(client.poll(), Polled::Ended);
-    assert_eq!(client.end().end, WatchEnd::Deadline);
+    assert_eq!(client.end().end, WatchEnd::Timeout);
 }
 
 /// The watches of a connection end within the time that a hundred in a second take.

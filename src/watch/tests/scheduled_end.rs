@@ -36,7 +36,7 @@ async fn events_come_until_the_end_and_then_a_bookmark_of_the_newest_version() {
     );
     assert!(client.body.is_end_stream());
     assert_eq!(client.poll(), Polled::Ended);
-    assert_eq!(client.end().end, WatchEnd::Closed);
+    assert_eq!(client.end().end, WatchEnd::CacheGone);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,5 +101,5 @@ async fn a_watch_ends_at_its_own_deadline_if_that_comes_first() {
     assert_eq!(client.poll(), Polled::Waits);
     advance(Duration::from_secs(3)).await;
     assert_eq!(client.poll(), Polled::Ended);
-    assert_eq!(client.end().end, WatchEnd::Deadline);
+    assert_eq!(client.end().end, WatchEnd::Timeout);
 }

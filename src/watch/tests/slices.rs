@@ -70,7 +70,7 @@ async fn the_deadline_ends_a_search() {
     assert_eq!(client.poll(), Polled::Waits);
     advance(Duration::from_secs(HOUR)).await;
     assert_eq!(client.poll(), Polled::Ended);
-    assert_eq!(client.end().end, WatchEnd::Deadline);
+    assert_eq!(client.end().end, WatchEnd::Timeout);
 }
 
 /// Enough for several slices.
@@ -125,5 +125,5 @@ async fn a_watch_that_ends_within_a_burst_ends_with_a_bookmark_at_its_last_event
     assert!(lines.iter().all(|line| line.starts_with("ADDED")));
     let last = lines.last().unwrap().split(' ').nth(2).unwrap();
     assert_eq!(bookmark, format!("BOOKMARK {last}"));
-    assert_eq!(client.end().end, WatchEnd::Recalled);
+    assert_eq!(client.end().end, WatchEnd::Rebalance);
 }

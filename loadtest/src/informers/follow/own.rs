@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
 use kube_fanout::upstream::client::{Client, ConnectSource};
-use kube_fanout::upstream::reflector::RelistReason;
 
 use super::{HandlerProgress, InformerHandle};
 
@@ -58,11 +57,7 @@ pub async fn start<T: Send + Sync + 'static>(
         synced: Box::pin(async move { Ok(ready.synced().await?) }),
         lines: Box::new(move || listed.store().snapshot().iter().map(line).collect()),
         len: Box::new(move || counted.store().len()),
-        lists: Box::new(move || {
-            let counts = lists.counts();
-            let of_each_reason = RelistReason::ALL.iter();
-            of_each_reason.map(|reason| counts.relists(*reason)).sum()
-        }),
+        lists: Box::new(move || lists.counts().lists()),
         end: Box::pin(async move { informer.shutdown().await }),
     })
 }

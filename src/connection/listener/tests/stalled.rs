@@ -5,9 +5,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+use crate::metrics::WatchEnd;
 use crate::transport::MemoryIo;
 use crate::transport::stall::STALL_TIMEOUT;
-use crate::watch::WatchEnd;
+use crate::watch::WatchTotals;
 
 /// Longer than what a connection, a window or hyper buffers.
 const OBJECT_LEN: usize = 1 << 20;
@@ -321,7 +322,7 @@ async fn a_client_that_disconnects_is_not_stalled() {
         client.write_all(request.as_bytes()).await.unwrap();
         read_to(&mut client, "ADDED").await;
         drop(client);
-        assert_eq!(stage.ends.recv().await, Some(WatchEnd::Client));
+        assert_eq!(stage.ends.recv().await, Some(WatchEnd::ClientGone));
         let _ = run.await.unwrap();
         assert_eq!(stage.count(), 0);
     }
@@ -329,7 +330,7 @@ async fn a_client_that_disconnects_is_not_stalled() {
     let (client, server) = tokio::io::duplex(1 << 16);
     let run = tokio::spawn(stage.connection().http2(server.into()));
     drop(http2_watch(client).await);
-    assert_eq!(stage.ends.recv().await, Some(WatchEnd::Client));
+    assert_eq!(stage.ends.recv().await, Some(WatchEnd::ClientGone));
     let _ = run.await.unwrap();
     assert_eq!(stage.count(), 0);
 }
