@@ -33,14 +33,13 @@ use std::time::{Duration, Instant};
 use http_body_util::BodyExt as _;
 use kube_fanout::cache::{ApplyOutcome, CacheWriter, Retention};
 use kube_fanout::resource::{Encoding, Gvr, Layout, ResourceKind};
-use kube_fanout::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
+use kube_fanout::upstream::cache_sink::{CacheSink, FillRecorder};
 use kube_fanout::upstream::client::{Client, ConnectSource};
 use kube_fanout::upstream::driver::{
     Driver, DriverRecorder, FailureReport, Fetch as _, FrameRejection, ReadSpec, RequestPurpose,
-    WatchConnection,
 };
 use kube_fanout::upstream::reflector::{
-    InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
+    InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
 use kube_fanout::view::Hub;
 use tokio::sync::Notify;
@@ -229,20 +228,12 @@ impl FillRecorder for Ready {
     fn applied(&self, _: ApplyOutcome) {
         self.0.notify_one();
     }
-
-    fn state(&self, _: FillState) {}
 }
 
 impl DriverRecorder for Ready {
-    fn received(&self, _: usize) {}
-
     fn rejected(&self, reason: FrameRejection) {
         panic!("{reason:?}");
     }
-
-    fn relisted(&self, _: RelistReason) {}
-
-    fn connected(&self, _: WatchConnection) {}
 
     fn failed(&self, trouble: FailureReport<'_>) {
         panic!("{trouble:?}");

@@ -55,7 +55,7 @@ use caches::Caches;
 use churn::{Churn, UnknownResource};
 use faults::{FaultCounts, FaultError, FaultOrder};
 use kinds::Catalogue;
-use reads::{NoRecorder, Reads};
+use reads::Reads;
 use reviews::ReviewCounts;
 use server::Server;
 pub use settings::{Options, OptionsError};
@@ -191,7 +191,6 @@ impl Apiserver {
             catalogue: store.catalogue(),
             store: Arc::clone(store),
             served,
-            recorder: Arc::new(NoRecorder),
         };
         let server = Arc::new(Server::new(reads, address, auth));
         let mut serving = JoinSet::new();

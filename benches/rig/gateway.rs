@@ -22,7 +22,7 @@ use kube_fanout::serve::resources::{
 };
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, ServedResource};
-use kube_fanout::watch::{WatchRecorder, WatchTotals};
+use kube_fanout::watch::WatchRecorder;
 use tokio::net::TcpListener;
 
 /// The resource version from which the first watch starts.
@@ -54,8 +54,6 @@ impl WatchRecorder for Counters {
         self.events.add(events);
         self.bytes.add(bytes);
     }
-
-    fn ended(&self, _: WatchTotals) {}
 }
 
 impl Resources for OneCache {

@@ -24,7 +24,7 @@ use crate::serve::resources::{
     Availability, FillWait, ForwardRequest, Latest, Peer, RequestOutcome, Resources,
 };
 use crate::view::ServedResource;
-use crate::watch::{WatchRecorder, WatchTotals};
+use crate::watch::WatchRecorder;
 
 /// Query parameters that are removed before a request is parsed: lists are never indented here, and sharded lists are behind a
 /// feature gate that is off by default (docs/PROTOCOL.md §2.7).
@@ -40,18 +40,6 @@ pub(super) struct Reads {
     pub(super) store: Arc<Store>,
     /// Cache and hub of each kind, by the kind's index.
     pub(super) served: Vec<ServedResource>,
-    /// The recorder of all watches.
-    pub(super) recorder: Arc<NoRecorder>,
-}
-
-/// Records nothing: deliveries are counted by the clients.
-#[derive(Debug)]
-pub(super) struct NoRecorder;
-
-impl WatchRecorder for NoRecorder {
-    fn delivered(&self, _: u64, _: u64) {}
-
-    fn ended(&self, _: WatchTotals) {}
 }
 
 impl Reads {
@@ -130,7 +118,7 @@ impl Resources for Reads {
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::clone(&self.recorder) as Arc<dyn WatchRecorder>
+        Arc::new(())
     }
 
     fn answered(&self, _: RequestOutcome<'_>) {}

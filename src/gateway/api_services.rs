@@ -14,12 +14,9 @@ use crate::decode::Bookmark;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::Client;
-use crate::upstream::driver::{
-    Driver, DriverEnd, DriverRecorder, FailureReport, Fetch, FrameRejection, ReadSpec,
-    WatchConnection,
-};
+use crate::upstream::driver::{Driver, DriverEnd, DriverRecorder, FailureReport, Fetch, ReadSpec};
 use crate::upstream::reflector::{
-    GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
+    GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
 use crate::upstream::sink::{LateChange, Sink, UpstreamWentBack};
 
@@ -296,14 +293,6 @@ struct KnowledgeProof {
 }
 
 impl DriverRecorder for FeedRecorder {
-    fn received(&self, _: usize) {}
-
-    fn rejected(&self, _: FrameRejection) {}
-
-    fn relisted(&self, _: RelistReason) {}
-
-    fn connected(&self, _: WatchConnection) {}
-
     fn proven(&self) {
         let mut proof = self.proof.lock();
         proof.proven_at = Some(Instant::now());

@@ -57,9 +57,6 @@ impl DriverRecorder for FailureRecorder {
         self.counts.lock().bytes += bytes as u64;
     }
 
-    /// Nothing to do: `failed` reports the same rejection, with the attempt that it ended.
-    fn rejected(&self, _: FrameRejection) {}
-
     fn relisted(&self, reason: RelistReason) {
         self.counts.lock().count_relist(reason);
     }

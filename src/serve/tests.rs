@@ -34,14 +34,12 @@ use crate::protocol::{AUDIT_ID, audit_id};
 use crate::resource::{CacheKey, Encoding, Layout, ResourceVersion};
 use crate::selector::{LabelSelector, Selector};
 use crate::view::{Hub, ObjectFormat, ServedResource};
-use crate::watch::{WatchRecorder, WatchTotals};
+use crate::watch::WatchRecorder;
 
 #[derive(Debug)]
 struct StartCounter(Arc<Mutex<usize>>);
 
 impl WatchRecorder for StartCounter {
-    fn delivered(&self, _: u64, _: u64) {}
-    fn ended(&self, _: WatchTotals) {}
     fn expired_at_start(&self) {
         *self.0.lock().unwrap() += 1;
     }

@@ -34,19 +34,21 @@ const SPARE_PER_SLICE: usize = 4;
 /// Objects of the initial data between two reports of progress: about half a page.
 const OBJECTS_PER_REPORT: usize = 256;
 
-/// Receives the progress of a cache, for metrics. Nothing else may depend on it. Called from the driver's task.
+/// Receives the progress of a cache, for metrics; `()` records nothing. Nothing else may depend on it. Called from the driver's task.
 pub trait FillRecorder: Send + Sync + fmt::Debug {
     /// So many objects of the initial data have been received.
     fn filling(&self, _objects: usize) {}
     /// The initial data is complete.
     fn filled(&self) {}
     /// A batch was published.
-    fn applied(&self, applied: ApplyOutcome);
+    fn applied(&self, _applied: ApplyOutcome) {}
     /// The sizes of the cache after a batch, a relist or a tick.
-    fn state(&self, state: FillState);
+    fn state(&self, _state: FillState) {}
     /// The age of a write was read when its event arrived; of few events. Negative if the clocks differ.
     fn write_age(&self, _age: SignedDuration) {}
 }
+
+impl FillRecorder for () {}
 
 /// Version and sizes of a cache.
 #[derive(Clone, Copy, Debug)]

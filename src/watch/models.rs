@@ -19,15 +19,6 @@ use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::Hub;
 
-#[derive(Debug)]
-struct Untold;
-
-impl WatchRecorder for Untold {
-    fn delivered(&self, _: u64, _: u64) {}
-
-    fn ended(&self, _: WatchTotals) {}
-}
-
 fn timing() -> Timing {
     Timing {
         started: Instant::now(),
@@ -45,7 +36,7 @@ fn start(served: &ServedResource) -> Start {
 fn cursor(served: ServedResource, entry: ViewSubscription, timing: Timing) -> WatchCursor {
     let start = start(&served);
     let position = (entry.view, entry.cursor, entry.reached);
-    WatchCursor::new(served, position, start, timing, Arc::new(Untold))
+    WatchCursor::new(served, position, start, timing, Arc::new(()))
 }
 
 /// A cache, and a watch that has joined its view.
@@ -132,8 +123,7 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
             entry,
         } = WatchedCache::new();
         let start = start(&served);
-        let mut body: WatchBody =
-            Watch::new(served, entry, start, timing(), Arc::new(Untold)).into();
+        let mut body: WatchBody = Watch::new(served, entry, start, timing(), Arc::new(())).into();
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let watcher = thread::spawn(move || {

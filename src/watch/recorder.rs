@@ -28,21 +28,21 @@ pub struct WatchTotals {
     pub bytes: u64,
 }
 
-/// Records what watches deliver; the composition root implements it with metrics.
+/// Records what watches deliver; the composition root implements it with metrics, and `()` records nothing.
 pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
     /// Called once per stream, at its start.
     fn started(&self) {}
     /// Called once per stream that starts with a catch-up.
     fn caught_up(&self) {}
     /// Called when events are sent, with their number and length.
-    fn delivered(&self, events: u64, bytes: u64);
+    fn delivered(&self, _events: u64, _bytes: u64) {}
     /// Called when a batch is sent that was published while the stream was open, with the time since its arrival and the number
     /// of clients. For a client that is behind and reads the history, called once per frame, for the frame's oldest event.
     fn delayed(&self, _by: Duration, _clients: u64) {}
     /// Called like [`Self::delayed`], if it is known when one of the events was written, with the time since then.
     fn aged(&self, _by: Duration, _clients: u64) {}
     /// Called once per stream, at its end.
-    fn ended(&self, totals: WatchTotals);
+    fn ended(&self, _totals: WatchTotals) {}
 
     /// Records a watch that gets 410 as its first event.
     fn expired_at_start(&self) {}
@@ -56,6 +56,8 @@ pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
         }
     }
 }
+
+impl WatchRecorder for () {}
 
 /// Of the events in a frame from the history: the oldest one, and the oldest one whose age is known.
 #[derive(Debug, Default)]

@@ -22,8 +22,6 @@ use crate::view::{Hub, Marker};
 struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);
 
 impl WatchRecorder for Tally {
-    fn delivered(&self, _: u64, _: u64) {}
-
     fn delayed(&self, by: Duration, _: u64) {
         self.1.lock().unwrap().push(by);
     }

@@ -29,20 +29,11 @@ use crate::serve::resources::{
 };
 use crate::transport::LINGER_TIME;
 use crate::view::{Hub, ServedResource};
-use crate::watch::{WatchRecorder, WatchTotals};
+use crate::watch::WatchRecorder;
 
 /// Answers every request at once with a forwarded response, except for what its one cache holds.
 #[derive(Default)]
 struct Upstream(Option<ServedResource>);
-
-#[derive(Debug)]
-struct Untold;
-
-impl WatchRecorder for Untold {
-    fn delivered(&self, _: u64, _: u64) {}
-
-    fn ended(&self, _: WatchTotals) {}
-}
 
 impl Resources for Upstream {
     type Forwarded = Full<Bytes>;
@@ -63,7 +54,7 @@ impl Resources for Upstream {
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::new(Untold)
+        Arc::new(())
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
@@ -453,7 +444,7 @@ where
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::new(Untold)
+        Arc::new(())
     }
 
     fn listener_metrics(&self) -> Option<&ListenerMetrics> {

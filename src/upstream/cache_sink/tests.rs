@@ -11,14 +11,6 @@ use crate::resource::Layout;
 use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::Hub;
 
-#[derive(Debug)]
-struct Uncounted;
-
-impl FillRecorder for Uncounted {
-    fn applied(&self, _: ApplyOutcome) {}
-    fn state(&self, _: FillState) {}
-}
-
 /// Runs `fill`, then polls the sink until it is ready. Returns the number of selector terms evaluated by `fill` and by each
 /// poll.
 fn turns(sink: &mut CacheSink, fill: impl FnOnce(&mut CacheSink)) -> Vec<usize> {
@@ -39,7 +31,7 @@ fn batches_and_relists_are_dispatched_in_turns_of_bounded_work() {
     let kind = kind(Layout::Typed);
     let hub = Arc::new(Hub::new(&kind));
     let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
-    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(()));
     let at = ResourceVersion;
     sink.replace(at(10)).unwrap();
     let selector = |index: usize| {
@@ -88,7 +80,7 @@ fn a_state_from_before_is_restored_in_turns_and_what_a_list_leaves_is_freed_in_t
     let hub = Arc::new(Hub::new(&kind));
     let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
     let cache = Arc::clone(writer.cache());
-    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(()));
     let past = |version: u64| PastEvent {
         change: Change::Put(Sample::new(&format!("a/{version}"), version).object()),
         arrived_at: now(),
@@ -133,7 +125,7 @@ fn the_changes_of_a_long_list_are_published_in_turns_and_what_follows_comes_afte
     let hub = Arc::new(Hub::new(&kind));
     let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
     let cache = Arc::clone(writer.cache());
-    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(()));
     sink.replace(ResourceVersion(10)).unwrap();
     let put = |version: u64| Sample::new(&format!("a/{version}"), version).object();
     let relist = |sink: &mut CacheSink| {
@@ -162,7 +154,7 @@ async fn a_list_of_many_objects_is_compared_beside_other_tasks() {
     let hub = Arc::new(Hub::new(&kind));
     let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
     let cache = Arc::clone(writer.cache());
-    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(()));
     let count = COMPARED_INLINE_MAX as u64;
     let list = |sink: &mut CacheSink, changed: u64| {
         sink.restart();
@@ -193,8 +185,6 @@ async fn a_list_of_many_objects_is_compared_beside_other_tasks() {
 struct Ages(parking_lot::Mutex<Vec<SignedDuration>>);
 
 impl FillRecorder for Ages {
-    fn applied(&self, _: ApplyOutcome) {}
-    fn state(&self, _: FillState) {}
     fn write_age(&self, age: SignedDuration) {
         self.0.lock().push(age);
     }

@@ -12,13 +12,13 @@ use crate::upstream::reflector::{GiveUp, RelistReason};
 /// the sink. Called from the driver's task.
 pub trait DriverRecorder: Send + Sync + fmt::Debug {
     /// This many bytes of a response body arrived.
-    fn received(&self, bytes: usize);
+    fn received(&self, _bytes: usize) {}
     /// A frame or a page could not be used.
-    fn rejected(&self, reason: FrameRejection);
+    fn rejected(&self, _reason: FrameRejection) {}
     /// All objects are requested.
-    fn relisted(&self, reason: RelistReason);
+    fn relisted(&self, _reason: RelistReason) {}
     /// The watch was opened, or has ended.
-    fn connected(&self, connected: WatchConnection);
+    fn connected(&self, _connected: WatchConnection) {}
     /// A watch was opened, by an answer with this date.
     fn dated(&self, _date: &HeaderValue) {}
     /// A bookmark arrived.

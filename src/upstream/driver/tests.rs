@@ -23,7 +23,7 @@ use crate::cache::samples::{Sample, keep, kind};
 use crate::cache::{ApplyOutcome, CacheWriter};
 use crate::resource::{Encoding, Layout, Object, ResourceVersion};
 use crate::upstream::backoff::Backoff;
-use crate::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
+use crate::upstream::cache_sink::{CacheSink, FillRecorder};
 use crate::upstream::reflector::{InitialVersion, ReflectorOptions, RelistReason, StreamingLists};
 use crate::view::Hub;
 use scripted::{Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of};
@@ -43,7 +43,6 @@ impl Notes {
 }
 
 impl DriverRecorder for Notes {
-    fn received(&self, _: usize) {}
     fn rejected(&self, reason: FrameRejection) {
         self.add(format!("rejected {reason:?}"));
     }
@@ -61,7 +60,6 @@ impl FillRecorder for Notes {
     fn applied(&self, applied: ApplyOutcome) {
         self.add(format!("applied {}", applied.events));
     }
-    fn state(&self, _: FillState) {}
 }
 
 const FRAME_LEN_MAX: usize = 1000;

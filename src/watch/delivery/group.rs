@@ -183,16 +183,6 @@ mod tests {
     use crate::resource::Layout;
     use crate::selector::Selector;
     use crate::view::Hub;
-    use crate::watch::WatchTotals;
-
-    #[derive(Debug)]
-    struct Untold;
-
-    impl WatchRecorder for Untold {
-        fn delivered(&self, _: u64, _: u64) {}
-
-        fn ended(&self, _: WatchTotals) {}
-    }
 
     /// What was recorded.
     #[derive(Debug, Default, PartialEq, Eq)]
@@ -223,8 +213,6 @@ mod tests {
             let mut totals = self.0.lock().unwrap();
             totals.aged.push((by.as_secs(), clients));
         }
-
-        fn ended(&self, _: WatchTotals) {}
     }
 
     #[tokio::test(start_paused = true)]
@@ -271,7 +259,7 @@ mod tests {
         ) {
             let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
             let waker = Waker::noop().clone();
-            let mut group = DeliveryGroup::new(entry.view, Arc::new(Untold), entry.waiter, waker);
+            let mut group = DeliveryGroup::new(entry.view, Arc::new(()), entry.waiter, waker);
             let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
             let (mut seen, mut removed) = (BTreeSet::new(), BTreeSet::new());
             prop_assert!(group.begin());

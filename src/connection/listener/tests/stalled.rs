@@ -26,8 +26,6 @@ struct Server {
 struct EndRecorder(mpsc::Sender<WatchEnd>);
 
 impl WatchRecorder for EndRecorder {
-    fn delivered(&self, _: u64, _: u64) {}
-
     fn ended(&self, totals: WatchTotals) {
         self.0.try_send(totals.end).unwrap();
     }

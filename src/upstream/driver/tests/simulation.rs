@@ -16,7 +16,7 @@ use crate::cache::samples::{Dice, told};
 use crate::resource::Encoding;
 use crate::selector::Selector;
 use crate::view::{Marker, ServedResource};
-use crate::watch::{Start, Timing, Watch, WatchBody, WatchRecorder, WatchTotals};
+use crate::watch::{Start, Timing, Watch, WatchBody};
 
 const KEYS: u64 = 12;
 /// Number of writes. During the last fifth of them there are no faults.
@@ -276,14 +276,6 @@ impl Body for Answer {
     }
 }
 
-#[derive(Debug)]
-struct Untold;
-
-impl WatchRecorder for Untold {
-    fn delivered(&self, _: u64, _: u64) {}
-    fn ended(&self, _: WatchTotals) {}
-}
-
 /// A client of the cache. It keeps the state that its watch has delivered, and never lists again.
 struct Client {
     body: WatchBody,
@@ -307,7 +299,7 @@ impl Client {
             bookmarks: true,
         };
         Self {
-            body: Watch::new(served.clone(), entry, start, timing, Arc::new(Untold)).into(),
+            body: Watch::new(served.clone(), entry, start, timing, Arc::new(())).into(),
             state: BTreeMap::new(),
             version: 0,
         }

@@ -12,16 +12,6 @@ use crate::cache::samples::{World, kind};
 use crate::resource::Layout;
 use crate::selector::Selector;
 use crate::view::Hub;
-use crate::watch::WatchTotals;
-
-#[derive(Debug)]
-struct Untold;
-
-impl WatchRecorder for Untold {
-    fn delivered(&self, _: u64, _: u64) {}
-
-    fn ended(&self, _: WatchTotals) {}
-}
 
 struct Task(AtomicBool);
 
@@ -72,7 +62,7 @@ fn a_group_that_waits_has_every_batch_or_is_woken() {
         let waker = Waker::from(Arc::clone(&task));
         let mut worker = Worker {
             task,
-            group: DeliveryGroup::new(entry.view, Arc::new(Untold), entry.waiter, waker),
+            group: DeliveryGroup::new(entry.view, Arc::new(()), entry.waiter, waker),
             cursor: entry.cursor,
             events: 0,
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cache::samples::{Dice, Sample, World};
 use crate::resource::ResourceVersion;
 use crate::selector::{LabelSelector, Selector};
-use crate::watch::{WatchRecorder, WatchTotals};
+use crate::watch::WatchRecorder;
 
 /// The selector of a client.
 #[derive(Clone, Copy, Debug)]
@@ -133,8 +133,6 @@ impl WatchRecorder for Stage {
     fn delayed(&self, _: Duration, _: u64) {
         self.interrupt();
     }
-
-    fn ended(&self, _: WatchTotals) {}
 }
 
 /// Whether a task was woken.
