@@ -24,6 +24,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
@@ -40,8 +41,10 @@ use crate::upstream::client::{BodySendGuard, Client, ForwardIdentity, RequestBod
 
 use active::ActiveRequest;
 use answer::{incoming, send_error, short_answer};
+use body::UnguardedBody;
 use boundary::Boundary;
 use deadlines::ForwardEnd;
+use guarded::StreamLimits;
 use headers::Upgrade;
 use lanes::{ForwardLane, ForwardLanes, LanePermit};
 use proven_tokens::{ProvenTokens, TokenHash};
@@ -91,7 +94,7 @@ pub struct PassthroughRequest {
 /// The result of a forwarded request.
 #[expect(clippy::large_enum_variant, reason = "most of them are answers")]
 enum Exchange {
-    Answer(Response<PassthroughBody>),
+    Answer(Response<UnguardedBody>),
     Switch(Box<ProtocolSwitch>),
 }
 
@@ -194,10 +197,11 @@ impl Passthrough {
         let answer = self
             .answered_in(ForwardLane::Requests, request, &mut deadlines)
             .await;
-        let silence_max = self.answer_wait_max;
         answer.map(|body| {
-            let body = body.silent_for(silence_max);
-            body.ending(deadlines, None, self.event_grace)
+            body.within(StreamLimits {
+                silence_max: Some(self.answer_wait_max),
+                ..self.limits(deadlines, None)
+            })
         })
     }
 
@@ -210,7 +214,7 @@ impl Passthrough {
         let answer = self
             .forward_in(ForwardLane::Watches, request, &mut deadlines)
             .await;
-        answer.map(|body| body.ending(deadlines, None, self.event_grace))
+        answer.map(|body| body.within(self.limits(deadlines, None)))
     }
 
     /// Forwards a request whose response must start within the time limit.
@@ -219,7 +223,7 @@ impl Passthrough {
         lane: ForwardLane,
         request: PassthroughRequest,
         deadlines: &mut ForwardDeadlines,
-    ) -> Response<PassthroughBody> {
+    ) -> Response<UnguardedBody> {
         let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
         let answer = self.forward_in(lane, request, deadlines);
         let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
@@ -231,7 +235,7 @@ impl Passthrough {
         lane: ForwardLane,
         request: PassthroughRequest,
         deadlines: &mut ForwardDeadlines,
-    ) -> Response<PassthroughBody> {
+    ) -> Response<UnguardedBody> {
         let span = trace_span!(
             target: SPAN_TARGET,
             "forward",
@@ -249,7 +253,7 @@ impl Passthrough {
         lane: ForwardLane,
         request: PassthroughRequest,
         deadlines: &mut ForwardDeadlines,
-    ) -> Response<PassthroughBody> {
+    ) -> Response<UnguardedBody> {
         let active = ActiveRequest::begin(&self.metrics, deadlines.take_permit());
         let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
         let exchange = match self.admit(lane, &request) {
@@ -279,9 +283,9 @@ impl Passthrough {
         &self,
         refusal: ForwardRefusal,
         audit_id: Option<HeaderValue>,
-    ) -> Response<PassthroughBody> {
+    ) -> Response<UnguardedBody> {
         self.metrics.errors.inc(refusal.label());
-        let mut response = refusal.into_response().map(PassthroughBody::from);
+        let mut response = refusal.into_response().map(UnguardedBody::Own);
         if let Some(audit_id) = audit_id {
             response.headers_mut().insert(headers::AUDIT_ID, audit_id);
         }
@@ -300,7 +304,16 @@ impl Passthrough {
         let content_type = response.headers().get(CONTENT_TYPE);
         let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
         let boundary = boundary.filter(|_| response.status() == StatusCode::OK);
-        response.map(|body| body.ending(deadlines, boundary, self.event_grace))
+        response.map(|body| body.within(self.limits(deadlines, boundary)))
+    }
+
+    fn limits(&self, deadlines: ForwardDeadlines, boundary: Option<Boundary>) -> StreamLimits {
+        StreamLimits {
+            deadlines,
+            boundary,
+            grace: self.event_grace,
+            silence_max: None,
+        }
     }
 
     /// Drains the upgraded connections: opens no more, lets those that are open continue for `grace`, and then closes them. Returns how
@@ -458,7 +471,7 @@ impl Passthrough {
         lane: ForwardLane,
         request: Request<RequestBody>,
         active: ActiveRequest,
-    ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
+    ) -> Result<Response<UnguardedBody>, ForwardRefusal> {
         let method = request.method().clone();
         let repeatable = is_repeatable(&method);
         let identity = match sender {
@@ -528,7 +541,7 @@ impl Passthrough {
         &self,
         switch: ProtocolSwitch,
         deadlines: ForwardDeadlines,
-    ) -> Response<PassthroughBody> {
+    ) -> Response<UnguardedBody> {
         let ProtocolSwitch {
             mut response,
             upgrade,
@@ -539,7 +552,7 @@ impl Passthrough {
         let upstream = hyper::upgrade::on(&mut response);
         self.metrics.upgrades.inc();
         self.tunnels.open(active, (downstream, upstream), deadlines);
-        let mut switching = Response::new(PassthroughBody::empty());
+        let mut switching = Response::new(UnguardedBody::Own(Bytes::new()));
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switching.headers_mut() = std::mem::take(response.headers_mut());
         headers::clear_response(switching.headers_mut());

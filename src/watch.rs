@@ -4,7 +4,7 @@
 //! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked, and `recall` when
 //! its client is to choose another replica; `connection_recall` is that of all watches of a connection. `table` has all open watches of a
 //! cache, for the status page.
-//! [`WatchBody`] drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
+//! `body` drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!
 //! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays no
@@ -26,13 +26,15 @@ mod recorder;
 mod start;
 mod table;
 
+use std::pin::Pin;
 use std::sync::Arc;
+
+use tokio::time::Sleep;
 
 use crate::admission::{ListPermit, WatchPermit};
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
-pub use body::WatchBody;
 pub use catch_up::can_catch_up;
 pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
@@ -46,11 +48,13 @@ pub use table::{
 };
 
 /// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:
-/// `delivery::Delivery` over HTTP/1.1, a [`WatchBody`] over HTTP/2 and WebSocket.
+/// `delivery::Delivery` over HTTP/1.1; over HTTP/2 and WebSocket the watch is polled as a body.
 #[derive(Debug)]
 pub struct Watch {
     cursor: WatchCursor,
     waiter: WatchWaiter,
+    /// Set by the first poll: a delivery worker has timers of its own.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watch {
@@ -73,6 +77,7 @@ impl Watch {
         Self {
             cursor: WatchCursor::new(served, (view, cursor, reached), start, timing, recorder),
             waiter,
+            timer: None,
         }
     }
 

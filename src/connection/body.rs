@@ -1,51 +1,80 @@
 //! The response body that hyper polls: every response over HTTP/2; over HTTP/1.1 every response except watches that leave hyper.
+//!
+//! Over HTTP/2 it sends the last byte before a pause, or before the end, as a frame of its own. hyper passes a frame to h2 as soon as the
+//! client's window has room for its first byte, and then polls the body for the next one. What h2 has accepted waits for the window inside
+//! h2, where the gateway cannot see it, and outlives a response that has ended. A following frame waits in hyper instead, where
+//! [`StallExecutor`](crate::transport::stall::StallExecutor) notices it; hyper passes it on when the window has room for all earlier bytes.
+//! This does not detect a client that shrinks a window again.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::protocol::BufList;
+use crate::serve::AnswerBody;
 use crate::serve::resources::ForwardLifetime;
-use crate::serve::{AnswerBody, MeasuredList};
-use crate::transport::stall::{self, PauseHint, StallSignal, WaitingSide};
-use crate::watch::WatchBody;
+use crate::transport::abort_limit::InFlight;
+use crate::transport::stall::{self, StallSignal, WaitingSide};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A response body; `F` is the body of a forwarded response.
+/// Bytes per stream that may remain in h2 unnoticed: a shorter body frame is not worth a second frame.
+const UNSEEN_LEN_MAX: usize = 4 << 10;
+
+/// A response on its way to the client; `F` is the body of a forwarded one.
 #[derive(Debug)]
-pub(crate) enum ClientBody<F> {
-    /// A body of known length, in memory.
-    Whole(Option<BufList>),
-    /// A stream of one chunk or none, sent without a length.
-    Stream(Option<BufList>),
-    List(Box<MeasuredList>),
-    Watch(Box<WatchBody>),
-    Forwarded(F, ForwardLifetime),
+pub(crate) struct ClientBody<F> {
+    answer: AnswerBody<F>,
+    split: SplitMode,
+    /// The byte that was split from the last frame.
+    last: Option<u8>,
+    /// Dropped with the body when that is completely written.
+    _in_flight: Option<InFlight>,
+}
+
+/// Whether the last byte before a pause is a frame of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SplitMode {
+    /// For HTTP/2 streams.
+    Divided,
+    /// For all others: frames are sent unchanged.
+    AsItComes,
 }
 
 impl<F> From<AnswerBody<F>> for ClientBody<F> {
-    fn from(body: AnswerBody<F>) -> Self {
-        match body {
-            AnswerBody::Whole(buffers) => Self::Whole(buffers),
-            AnswerBody::Stream(buffers) => Self::Stream(buffers),
-            AnswerBody::List(list) => Self::List(list),
-            AnswerBody::Watch(watch) => Self::Watch(Box::new((*watch).into())),
-            AnswerBody::Forwarded(body, lifetime) => Self::Forwarded(body, lifetime),
+    fn from(answer: AnswerBody<F>) -> Self {
+        Self {
+            answer,
+            split: SplitMode::AsItComes,
+            last: None,
+            _in_flight: None,
         }
     }
 }
 
 impl<F> ClientBody<F> {
+    /// The body of a response over this version of HTTP. The guard counts the response as in flight.
+    pub(super) fn new(answer: AnswerBody<F>, version: Version, in_flight: InFlight) -> Self {
+        Self {
+            split: match version {
+                Version::HTTP_2 => SplitMode::Divided,
+                _ => SplitMode::AsItComes,
+            },
+            _in_flight: Some(in_flight),
+            ..answer.into()
+        }
+    }
+
     /// Whether the response ends by itself soon; `None` if its client may pause for any length of time, so that no timeout applies.
     const fn ends(&self) -> Option<bool> {
-        match self {
-            Self::Whole(_) | Self::Stream(_) | Self::List(_) => Some(true),
-            Self::Watch(_) | Self::Forwarded(_, ForwardLifetime::Watch) => Some(false),
-            Self::Forwarded(_, ForwardLifetime::Short) => Some(true),
-            Self::Forwarded(_, ForwardLifetime::Long) => None,
+        match &self.answer {
+            AnswerBody::Whole(_) | AnswerBody::Stream(_) | AnswerBody::List(_) => Some(true),
+            AnswerBody::Watch(_) | AnswerBody::Forwarded(_, ForwardLifetime::Watch) => Some(false),
+            AnswerBody::Forwarded(_, ForwardLifetime::Short) => Some(true),
+            AnswerBody::Forwarded(_, ForwardLifetime::Long) => None,
         }
     }
 }
@@ -54,26 +83,34 @@ impl<F> ClientBody<F>
 where
     F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    fn poll_any(
+    fn poll_answer(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
-        match self {
-            Self::Whole(pieces) | Self::Stream(pieces) => {
+        match &mut self.answer {
+            AnswerBody::Whole(pieces) | AnswerBody::Stream(pieces) => {
                 Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
             }
-            Self::List(list) => Pin::new(&mut **list).poll_frame(context),
-            Self::Watch(watch) => Pin::new(&mut **watch)
+            AnswerBody::List(list) => Pin::new(&mut **list).poll_frame(context),
+            AnswerBody::Watch(watch) => Pin::new(&mut **watch)
                 .poll_frame(context)
                 .map_err(|never| match never {}),
-            Self::Forwarded(body, _) => {
-                let frame = ready!(Pin::new(body).poll_frame(context));
-                Poll::Ready(frame.map(|frame| {
-                    frame
-                        .map(|frame| frame.map_data(BufList::from))
-                        .map_err(Into::into)
-                }))
-            }
+            AnswerBody::Forwarded(body, _) => Pin::new(body)
+                .poll_frame(context)
+                .map_ok(|frame| frame.map_data(BufList::from))
+                .map_err(Into::into),
+        }
+    }
+
+    /// Whether the body has nothing more to send for now, or at all, after its last frame.
+    fn pauses(&self) -> bool {
+        match &self.answer {
+            AnswerBody::Whole(pieces) | AnswerBody::Stream(pieces) => pieces.is_none(),
+            AnswerBody::List(list) => list.is_end_stream(),
+            AnswerBody::Watch(watch) => watch.pauses(),
+            AnswerBody::Forwarded(body, ForwardLifetime::Short) => body.is_end_stream(),
+            // The gateway cannot tell whether upstream will send more.
+            AnswerBody::Forwarded(_, ForwardLifetime::Watch | ForwardLifetime::Long) => false,
         }
     }
 }
@@ -90,7 +127,15 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         let this = self.get_mut();
-        let polled = this.poll_any(context);
+        if let Some(last) = this.last.take() {
+            stall::signal(StallSignal {
+                waiting: WaitingSide::Server,
+                ends: false,
+            });
+            let last = Bytes::copy_from_slice(&[last]);
+            return Poll::Ready(Some(Ok(Frame::data(last.into()))));
+        }
+        let mut polled = this.poll_answer(context);
         if let Some(ends) = this.ends() {
             let waiting = match &polled {
                 Poll::Ready(_) => WaitingSide::Server,
@@ -98,42 +143,41 @@ where
             };
             stall::signal(StallSignal { waiting, ends });
         }
+        if this.split == SplitMode::Divided
+            && let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(pieces) = frame.data_mut()
+            && pieces.len() > UNSEEN_LEN_MAX
+            && this.pauses()
+        {
+            this.last = pieces.split_last();
+        }
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(pieces) => pieces.is_none(),
-            // An empty stream must be polled to its end; otherwise hyper would send a content length.
-            Self::Stream(_) => false,
-            Self::List(list) => list.is_end_stream(),
-            Self::Watch(watch) => watch.is_end_stream(),
-            Self::Forwarded(body, _) => body.is_end_stream(),
-        }
+        self.last.is_none()
+            && match &self.answer {
+                AnswerBody::Whole(pieces) => pieces.is_none(),
+                // An empty stream must be polled to its end; otherwise hyper would send a content length.
+                AnswerBody::Stream(_) => false,
+                AnswerBody::List(list) => list.is_end_stream(),
+                AnswerBody::Watch(watch) => watch.is_end_stream(),
+                AnswerBody::Forwarded(body, _) => body.is_end_stream(),
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(pieces) => {
+        match &self.answer {
+            AnswerBody::Whole(pieces) => {
                 SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
             }
-            Self::Stream(_) => SizeHint::default(),
-            Self::List(_) => SizeHint::default(),
-            Self::Watch(watch) => watch.size_hint(),
-            Self::Forwarded(body, _) => body.size_hint(),
+            AnswerBody::Stream(_) | AnswerBody::List(_) | AnswerBody::Watch(_) => {
+                SizeHint::default()
+            }
+            AnswerBody::Forwarded(body, _) => body.size_hint(),
         }
     }
 }
 
-impl<F: Body> PauseHint for ClientBody<F> {
-    fn pauses(&self) -> bool {
-        match self {
-            Self::Whole(pieces) | Self::Stream(pieces) => pieces.is_none(),
-            Self::List(list) => list.is_end_stream(),
-            Self::Watch(watch) => watch.pauses(),
-            Self::Forwarded(body, ForwardLifetime::Short) => body.is_end_stream(),
-            // The gateway cannot tell whether upstream will send more.
-            Self::Forwarded(_, ForwardLifetime::Watch | ForwardLifetime::Long) => false,
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

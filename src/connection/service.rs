@@ -30,7 +30,6 @@ use crate::serve::resources::{ForwardLifetime, Resources};
 use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, ConnectionEntry, Service};
 use crate::transport::Traffic;
 use crate::transport::abort_limit::{AbortLimit, InFlightRequest};
-use crate::transport::stall::{SplitLastByte, SplitMode};
 use crate::watch::WatchRecall;
 
 /// Answers the requests of a listener's connections: the gateway's [`Service`], or the embedded API server.
@@ -123,8 +122,7 @@ pub(super) struct HyperService<S> {
     pub(super) recall: Option<WatchRecall>,
 }
 
-pub(super) type ListenerResponse<S> =
-    Response<SplitLastByte<ClientBody<<S as HttpService>::Forwarded>>>;
+pub(super) type ListenerResponse<S> = Response<ClientBody<<S as HttpService>::Forwarded>>;
 
 impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService<S> {
     type Response = ListenerResponse<S>;
@@ -172,7 +170,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
                     hijack.put(Hijacked::WebSocket(Box::new(Socket::new(
                         upgrade, body, framing,
                     ))));
-                    ClientBody::Whole(None)
+                    AnswerBody::Whole(None)
                 }
                 (_, _, AnswerBody::Watch(watch)) if let Some(hijack) = hijack => {
                     let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
@@ -180,9 +178,9 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
                     // The connection's task takes the watch from the slot and drops this future.
                     std::future::pending().await
                 }
-                (_, _, body) => body.into(),
+                (_, _, body) => body,
             };
-            let body = SplitLastByte::new(body, SplitMode::of(version)).counted(in_flight);
+            let body = ClientBody::new(body, version, in_flight);
             Ok(Response::from_parts(parts, body))
         })
     }
@@ -213,9 +211,7 @@ impl<S: HttpService> HyperService<S> {
         }
         announce_close(&mut answer, request.version());
         let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
-        Err(Box::new(answer.map(|body| {
-            SplitLastByte::new(body.into(), SplitMode::AsItComes)
-        })))
+        Err(Box::new(answer.map(Into::into)))
     }
 
     fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<S> {
@@ -227,7 +223,7 @@ impl<S: HttpService> HyperService<S> {
         // The listener closes the connection after `REFUSAL_TIME`, over HTTP/2, too.
         announce_close(&mut answer, request.version());
         let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
-        answer.map(|body| SplitLastByte::new(body.into(), SplitMode::AsItComes))
+        answer.map(Into::into)
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Either;
 
 use super::handover::PipeBody;
 use crate::audit::AuditTrail;
@@ -20,32 +19,36 @@ use crate::resource::fraction;
 use crate::serve::resources::{ForwardCaller, ForwardLifetime, ForwardPermit, expiry};
 use crate::tables::TableBody;
 
-/// Upstream's response to this request, or a watch of Tables that several clients share, or a cache for another gateway. The latter are
-/// boxed because they are much larger.
-pub(super) type ForwardedSource = Either<PassthroughBody, Box<Either<TableBody, PipeBody>>>;
-
-/// The body of a response that is not written by `serve`; it holds the request's permit.
-pub(super) struct ForwardedBody {
-    source: ForwardedSource,
-    _permit: Option<ForwardPermit>,
-    _trail: Option<AuditTrail>,
+/// The body of a response that is not written by `serve`. The last two are boxed because they are much larger.
+pub(super) enum ForwardedBody {
+    /// Upstream's response.
+    Upstream {
+        body: PassthroughBody,
+        /// Keeps the request's entry in the audit log open until the body has been sent.
+        _trail: Option<AuditTrail>,
+    },
+    /// A watch of Tables that several clients share.
+    Tables {
+        body: Box<TableBody>,
+        /// The permit of a request that is forwarded although its resource is cached.
+        _permit: Option<ForwardPermit>,
+    },
+    /// A cache for another gateway.
+    Handover(Box<PipeBody>),
 }
 
 impl ForwardedBody {
-    pub(super) fn new(source: ForwardedSource, permit: Option<ForwardPermit>) -> Self {
-        Self {
-            source,
-            _permit: permit,
-            _trail: None,
+    pub(super) const fn upstream(body: PassthroughBody, trail: Option<AuditTrail>) -> Self {
+        Self::Upstream {
+            body,
+            _trail: trail,
         }
     }
 
-    /// Upstream's response. Keeps the request's entry in the audit log open until the body has been sent.
-    pub(super) fn recorded(body: PassthroughBody, trail: Option<AuditTrail>) -> Self {
-        Self {
-            source: Either::Left(body),
-            _permit: None,
-            _trail: trail,
+    pub(super) fn tables(body: TableBody, permit: Option<ForwardPermit>) -> Self {
+        Self::Tables {
+            body: Box::new(body),
+            _permit: permit,
         }
     }
 }
@@ -88,21 +91,35 @@ impl ForwardRecord {
 
 impl Body for ForwardedBody {
     type Data = Bytes;
-    type Error = <ForwardedSource as Body>::Error;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.get_mut().source).poll_frame(context)
+        match self.get_mut() {
+            Self::Upstream { body, .. } => Pin::new(body).poll_frame(context).map_err(Into::into),
+            Self::Tables { body, .. } => Pin::new(body)
+                .poll_frame(context)
+                .map_err(|never| match never {}),
+            Self::Handover(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.source.is_end_stream()
+        match self {
+            Self::Upstream { body, .. } => body.is_end_stream(),
+            Self::Tables { body, .. } => body.is_end_stream(),
+            Self::Handover(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.source.size_hint()
+        match self {
+            Self::Upstream { body, .. } => body.size_hint(),
+            Self::Tables { body, .. } => body.size_hint(),
+            Self::Handover(body) => body.size_hint(),
+        }
     }
 }
 

@@ -17,7 +17,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hashbrown::{HashMap, HashSet};
 use http::{HeaderMap, Response};
-use http_body_util::Either;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -26,7 +25,7 @@ use tracing::{info, warn};
 use super::api_services::ApiServiceFeed;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
-use super::forwarded::{ForwardRecord, ForwardedBody, ForwardedSource, deadlines, lifetime_of};
+use super::forwarded::{ForwardRecord, ForwardedBody, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::local_fetch::LocalFetch;
@@ -333,7 +332,7 @@ impl Registry {
 
     /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory
     /// does.
-    async fn table_watch(&self, forward: &ForwardRequest) -> Option<Response<ForwardedSource>> {
+    async fn table_watch(&self, forward: &mut ForwardRequest) -> Option<Response<ForwardedBody>> {
         let (http, info) = (&forward.request.http, &forward.request.info);
         let gvr = tables::candidate(http, info)?;
         if !self.is_for_memory(&gvr) {
@@ -353,7 +352,8 @@ impl Registry {
                 if let Some(trail) = trail {
                     trail.respond(response_status(&refused));
                 }
-                let answer = refused.to_response().map(|body| Either::Left(body.into()));
+                let answer = refused.to_response();
+                let answer = answer.map(|body| ForwardedBody::upstream(body.into(), None));
                 return Some(with_audit_id(answer, &audit_id(http.headers())));
             }
         };
@@ -368,8 +368,10 @@ impl Registry {
         if let Some(trail) = trail {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
         }
-        let answer = answer.map(|body| body.holding(permit).recorded(trail.cloned()));
-        Some(answer.map(|body| Either::Right(Box::new(Either::Left(body)))))
+        Some(answer.map(|body| {
+            let body = body.holding(permit).recorded(trail.cloned());
+            ForwardedBody::tables(body, forward.permit.take())
+        }))
     }
 
     /// Whether the resource may be served other than by forwarding; if not, why.
@@ -491,9 +493,8 @@ impl Resources for Registry {
         }
     }
 
-    async fn forward(&self, forward: ForwardRequest) -> Response<ForwardedBody> {
-        if let Some(answer) = self.table_watch(&forward).await {
-            let mut answer = answer.map(|body| ForwardedBody::new(body, forward.permit));
+    async fn forward(&self, mut forward: ForwardRequest) -> Response<ForwardedBody> {
+        if let Some(mut answer) = self.table_watch(&mut forward).await {
             answer.extensions_mut().insert(ForwardLifetime::Watch);
             return answer;
         }
@@ -527,7 +528,7 @@ impl Resources for Registry {
             ForwardLifetime::Short => passthrough.forward(request, deadlines).await,
         };
         let trail = record.answered(&answer);
-        let mut answer = answer.map(|body| ForwardedBody::recorded(body, trail));
+        let mut answer = answer.map(|body| ForwardedBody::upstream(body, trail));
         answer.extensions_mut().insert(lifetime);
         answer
     }

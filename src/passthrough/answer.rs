@@ -7,7 +7,7 @@ use http::response::Parts;
 use http_body_util::BodyExt as _;
 
 use super::active::ActiveRequest;
-use super::body::PassthroughBody;
+use super::body::UnguardedBody;
 use super::headers;
 use super::lanes::ForwardLane;
 use super::refusal::ForwardRefusal;
@@ -17,12 +17,12 @@ use crate::upstream::client::{ResponseBody, SendError};
 pub(super) fn incoming(
     response: Response<ResponseBody>,
     active: ActiveRequest,
-) -> Response<PassthroughBody> {
+) -> Response<UnguardedBody> {
     let (parts, body) = response.into_parts();
-    own_body(parts, PassthroughBody::upstream(body, active))
+    own_body(parts, UnguardedBody::Upstream(body, active))
 }
 
-fn own_body(mut parts: Parts, body: PassthroughBody) -> Response<PassthroughBody> {
+fn own_body(mut parts: Parts, body: UnguardedBody) -> Response<UnguardedBody> {
     headers::clear_response(&mut parts.headers);
     // The HTTP version and the extensions belong to upstream's connection.
     let mut response = Response::new(body);
@@ -37,7 +37,7 @@ pub(super) async fn short_answer(
     active: ActiveRequest,
     repeatable: bool,
     limit: Duration,
-) -> Result<Response<PassthroughBody>, ForwardRefusal> {
+) -> Result<Response<UnguardedBody>, ForwardRefusal> {
     let (parts, body) = response.into_parts();
     let bytes = tokio::time::timeout(limit, body.collect())
         .await
@@ -49,7 +49,7 @@ pub(super) async fn short_answer(
         })?;
     let bytes = bytes.to_bytes();
     active.metrics().bytes_received.add(bytes.len() as u64);
-    Ok(own_body(parts, bytes.into()))
+    Ok(own_body(parts, UnguardedBody::Own(bytes)))
 }
 
 pub(super) fn send_error(error: &SendError, lane: ForwardLane, repeatable: bool) -> ForwardRefusal {

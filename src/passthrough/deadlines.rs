@@ -70,11 +70,6 @@ impl ForwardDeadlines {
         self.reclaim = Some(Box::pin(reclaim));
     }
 
-    /// Whether a stream can reach a deadline. `is_divided`: its events can be separated.
-    pub(super) const fn apply_to(&self, is_divided: bool) -> bool {
-        self.limit.is_some() || self.reclaim.is_some() || is_divided && self.drain.is_some()
-    }
-
     /// Completes at the limit, if there is one, or when the permit is taken back. May be cancelled and called again until it has completed.
     pub(super) async fn limit(&mut self) -> ForwardEnd {
         std::future::poll_fn(|context| self.poll_limit(context)).await

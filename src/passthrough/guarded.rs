@@ -1,8 +1,9 @@
-//! A forwarded stream that the gateway can end at any time, even if its client does not read.
+//! Upstream's response while it is sent: counted, bounded, and ended by the gateway at any time, even if its client does not read.
 //!
 //! hyper does not poll a body while its client does not read, so the body could not end itself. A task of its own waits for the deadline
 //! instead: it cancels the request upstream and releases the stream's permit.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -10,36 +11,42 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
+use tokio::time::Sleep;
 
+use super::active::ActiveRequest;
 use super::body_error::BodyError;
 use super::boundary::Boundary;
 use super::deadlines::{ForwardDeadlines, ForwardEnd};
-use crate::metrics::{PassthroughError, PassthroughMetrics};
+use crate::metrics::PassthroughError;
+use crate::upstream::client::ResponseBodyError;
 
-/// A body `B` and the task that ends it at its deadline. Dropping the body aborts the task.
+/// When a response ends although upstream would continue it.
 #[derive(Debug)]
-pub(super) struct GuardedBody<B> {
-    stream: Arc<Mutex<GuardedStream<B>>>,
+pub(super) struct StreamLimits {
+    pub(super) deadlines: ForwardDeadlines,
+    /// Where the stream may end at a deadline; `None` means anywhere.
+    pub(super) boundary: Option<Boundary>,
+    /// The time for an event that is in flight at the deadline.
+    pub(super) grace: Duration,
+    /// How long upstream may send nothing; for responses that end soon.
+    pub(super) silence_max: Option<Duration>,
+}
+
+/// A response's body `B` and the task that ends it at its deadline. Dropping it aborts the task.
+#[derive(Debug)]
+pub(super) struct GuardedStream<B> {
+    state: Arc<Mutex<GuardedState<B>>>,
     deadline_task: AbortHandle,
 }
 
-/// How to abort a stream that cannot end between two events.
 #[derive(Debug)]
-pub(super) struct AbortPolicy {
-    /// The time for an event that is in flight at the deadline.
-    pub(super) grace: Duration,
-    /// Where aborted streams are counted.
-    pub(super) metrics: Arc<PassthroughMetrics>,
-}
-
-#[derive(Debug)]
-struct GuardedStream<B> {
+struct GuardedState<B> {
     /// `None` once the stream has ended.
-    body: Option<B>,
-    /// Where the stream may end; `None` means anywhere.
+    exchange: Option<OpenExchange<B>>,
     boundary: Option<Boundary>,
+    silence: Option<SilenceTimer>,
     /// Whether the stream must end at the next boundary.
     is_due: bool,
     /// Whether the stream ended between two events.
@@ -48,52 +55,83 @@ struct GuardedStream<B> {
     waker: Option<Waker>,
 }
 
-impl<B> GuardedBody<B>
+#[derive(Debug)]
+struct OpenExchange<B> {
+    body: B,
+    active: ActiveRequest,
+}
+
+/// Bounds how long upstream may send nothing.
+#[derive(Debug)]
+struct SilenceTimer {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl SilenceTimer {
+    /// Whether the silence has exceeded the limit; `is_silent` says whether it continues. Registers the task to be woken.
+    fn has_expired(&mut self, is_silent: bool, context: &mut Context<'_>) -> bool {
+        if !is_silent {
+            self.timer = None;
+            return false;
+        }
+        let limit = self.limit;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        timer.as_mut().poll(context).is_ready()
+    }
+}
+
+impl<B> GuardedStream<B>
 where
-    B: Body<Data = Bytes, Error = BodyError> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error = ResponseBodyError> + Send + Unpin + 'static,
 {
     /// Starts the task.
-    pub(super) fn new(
-        body: B,
-        boundary: Option<Boundary>,
-        mut deadlines: ForwardDeadlines,
-        policy: AbortPolicy,
-    ) -> Self {
-        let is_divided = boundary.is_some();
-        let stream = Arc::new(Mutex::new(GuardedStream {
-            body: Some(body),
+    pub(super) fn new(body: B, active: ActiveRequest, limits: StreamLimits) -> Self {
+        let StreamLimits {
+            mut deadlines,
             boundary,
+            grace,
+            silence_max,
+        } = limits;
+        let is_divided = boundary.is_some();
+        let state = Arc::new(Mutex::new(GuardedState {
+            exchange: Some(OpenExchange { body, active }),
+            boundary,
+            silence: silence_max.map(|limit| SilenceTimer { limit, timer: None }),
             is_due: false,
             is_whole: false,
             waker: None,
         }));
-        let weak = Arc::downgrade(&stream);
+        let weak = Arc::downgrade(&state);
         let deadline_task = tokio::spawn(async move {
             if is_divided {
                 if deadlines.any().await == ForwardEnd::Due {
-                    change(&weak, |stream| {
-                        stream.is_due = true;
+                    change(&weak, |state| {
+                        state.is_due = true;
                         None
                     });
                     // Both only wait; cancelling them loses nothing.
                     tokio::select! {
-                        () = tokio::time::sleep(policy.grace) => {}
+                        () = tokio::time::sleep(grace) => {}
                         () = deadlines.reclaim() => {}
                     }
                 }
             } else {
                 deadlines.limit().await;
             }
-            change(&weak, |stream| {
-                let body = stream.end();
-                if body.is_some() && !stream.is_whole {
-                    policy.metrics.errors.inc(PassthroughError::Ended);
+            change(&weak, |state| {
+                let exchange = state.end()?;
+                if !state.is_whole {
+                    let metrics = exchange.active.metrics();
+                    metrics.errors.inc(PassthroughError::Ended);
                 }
-                body
+                Some(exchange)
             });
         });
         Self {
-            stream,
+            state,
             deadline_task: deadline_task.abort_handle(),
         }
     }
@@ -102,57 +140,83 @@ where
         &self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut stream = lock(&self.stream);
-        let ended = match stream.is_due && stream.is_between_events() {
-            true => stream.end(),
+        let mut state = self.state.lock();
+        let ended = match state.is_due && state.is_between_events() {
+            true => state.end(),
             false => None,
         };
-        let Some(body) = &mut stream.body else {
-            let is_whole = std::mem::replace(&mut stream.is_whole, true);
-            drop(stream);
-            drop(ended);
-            return Poll::Ready((!is_whole).then_some(Err(BodyError::Ended)));
-        };
-        let polled = Pin::new(body).poll_frame(context);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                if let (Some(boundary), Some(data)) = (&mut stream.boundary, frame.data_ref()) {
-                    boundary.pass(data);
-                }
-            }
-            Poll::Pending => stream.waker = Some(context.waker().clone()),
-            Poll::Ready(Some(Err(_)) | None) => {}
-        }
+        let polled = state.poll_frame(context);
+        drop(state);
+        drop(ended);
         polled
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
-        let stream = lock(&self.stream);
-        let body = stream.body.as_ref();
-        body.map_or(stream.is_whole, Body::is_end_stream)
+        let state = self.state.lock();
+        match &state.exchange {
+            Some(exchange) => exchange.body.is_end_stream(),
+            None => state.is_whole,
+        }
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        let stream = lock(&self.stream);
-        let body = stream.body.as_ref();
-        body.map_or_else(SizeHint::default, Body::size_hint)
+        let state = self.state.lock();
+        let exchange = state.exchange.as_ref();
+        exchange.map_or_else(SizeHint::default, |exchange| exchange.body.size_hint())
     }
 }
 
-impl<B> GuardedStream<B> {
+impl<B> GuardedState<B> {
     fn is_between_events(&self) -> bool {
         self.boundary.as_ref().is_some_and(Boundary::is_here)
     }
 
-    /// Ends the stream. The caller must drop the returned body outside the lock.
-    fn end(&mut self) -> Option<B> {
-        let body = self.body.take()?;
+    /// Ends the stream. The caller must drop the returned exchange outside the lock.
+    fn end(&mut self) -> Option<OpenExchange<B>> {
+        let exchange = self.exchange.take()?;
         self.is_whole = self.is_between_events();
-        Some(body)
+        Some(exchange)
     }
 }
 
-impl<B> Drop for GuardedBody<B> {
+impl<B> GuardedState<B>
+where
+    B: Body<Data = Bytes, Error = ResponseBodyError> + Unpin,
+{
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(OpenExchange { body, active }) = &mut self.exchange else {
+            // The error is returned once.
+            let is_whole = std::mem::replace(&mut self.is_whole, true);
+            return Poll::Ready((!is_whole).then_some(Err(BodyError::Ended)));
+        };
+        let polled = Pin::new(body).poll_frame(context);
+        if let Some(silence) = &mut self.silence
+            && silence.has_expired(polled.is_pending(), context)
+        {
+            active.metrics().errors.inc(PassthroughError::Timeout);
+            return Poll::Ready(Some(Err(BodyError::Silent)));
+        }
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    active.metrics().bytes_received.add(data.len() as u64);
+                    if let Some(boundary) = &mut self.boundary {
+                        boundary.pass(data);
+                    }
+                }
+            }
+            Poll::Ready(Some(Err(_))) => active.metrics().errors.inc(PassthroughError::Broken),
+            Poll::Ready(None) => {}
+            Poll::Pending => self.waker = Some(context.waker().clone()),
+        }
+        polled.map_err(BodyError::Broken)
+    }
+}
+
+impl<B> Drop for GuardedStream<B> {
     fn drop(&mut self) {
         self.deadline_task.abort();
     }
@@ -160,24 +224,20 @@ impl<B> Drop for GuardedBody<B> {
 
 /// Changes the stream, if it still exists, and wakes the task that reads it.
 fn change<B>(
-    stream: &Weak<Mutex<GuardedStream<B>>>,
-    change: impl FnOnce(&mut GuardedStream<B>) -> Option<B>,
+    state: &Weak<Mutex<GuardedState<B>>>,
+    change: impl FnOnce(&mut GuardedState<B>) -> Option<OpenExchange<B>>,
 ) {
-    let Some(stream) = stream.upgrade() else {
+    let Some(state) = state.upgrade() else {
         return;
     };
-    let (body, waker) = {
-        let mut stream = lock(&stream);
-        (change(&mut stream), stream.waker.take())
+    let (ended, waker) = {
+        let mut state = state.lock();
+        (change(&mut state), state.waker.take())
     };
-    drop(body);
+    drop(ended);
     if let Some(waker) = waker {
         waker.wake();
     }
-}
-
-fn lock<B>(stream: &Mutex<GuardedStream<B>>) -> MutexGuard<'_, GuardedStream<B>> {
-    stream.lock()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::admission::ListPermit;
 use crate::audit::AuditTrail;
 use crate::metrics::ListMetrics;
 use crate::protocol::BufList;
-use crate::serve::list::{CompressedList, StreamedList};
+use crate::serve::list::{CompressedList, ListBody};
 use crate::serve::resources::ForwardLifetime;
 use crate::watch::{Watch, WatchRecall};
 
@@ -35,7 +35,7 @@ pub enum AnswerBody<F> {
 /// A list, compressed or not.
 #[derive(Debug)]
 pub(super) enum ListStream {
-    Plain(StreamedList),
+    Plain(ListBody),
     Compressed(CompressedList),
 }
 

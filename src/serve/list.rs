@@ -52,7 +52,7 @@ pub struct ListBody {
     error: Option<ProjectionError>,
     /// Number of items sent, for metrics.
     items: usize,
-    /// The next frame, as far as it is complete.
+    /// The next frame, as far as it is made.
     partial_frame: BufList,
     /// The next segment, as far as it is found, if the list is compressed.
     partial_segment: PartialSegment,
@@ -108,12 +108,21 @@ impl ListBody {
         self
     }
 
+    /// Number of items in the frames so far.
+    #[must_use]
+    pub const fn items(&self) -> usize {
+        self.items
+    }
+
     /// Does one step of the next frame. Ready once the frame is complete, with `None` at the end of the list.
     pub fn step(&mut self) -> Poll<Option<BufList>> {
         match self.phase {
             ListPhase::Head => self.partial_frame.push(self.envelope.head.clone()),
             ListPhase::Items => {}
-            ListPhase::End => return Poll::Ready(None),
+            ListPhase::End => {
+                let last = std::mem::take(&mut self.partial_frame);
+                return Poll::Ready(Some(last).filter(|last| !last.is_empty()));
+            }
         }
         self.phase = ListPhase::Items;
         let mut frame = std::mem::take(&mut self.partial_frame);
@@ -233,42 +242,18 @@ impl ListBody {
     /// The complete list and its number of items, if `first` is all of it and short enough to be sent with a Content-Length.
     ///
     /// # Errors
-    /// The body and its first frame, if the list has to be streamed.
-    pub fn sized(self, first: BufList) -> Result<(BufList, usize), Box<(BufList, Self)>> {
+    /// The body, which begins with `first`, if the list has to be streamed.
+    pub fn sized(mut self, first: BufList) -> Result<(BufList, usize), Box<Self>> {
         if self.phase == ListPhase::End && self.error.is_none() && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
-            Err(Box::new((first, self)))
+            self.partial_frame = first;
+            Err(Box::new(self))
         }
     }
 }
 
-/// A [`ListBody`] whose first frame is already made.
-#[derive(Debug)]
-pub struct StreamedList {
-    first: Option<BufList>,
-    rest: ListBody,
-}
-
-impl StreamedList {
-    /// Number of items sent so far.
-    #[must_use]
-    pub fn items(&self) -> usize {
-        self.rest.items
-    }
-}
-
-impl From<Box<(BufList, ListBody)>> for StreamedList {
-    fn from(streamed: Box<(BufList, ListBody)>) -> Self {
-        let (first, rest) = *streamed;
-        Self {
-            first: Some(first),
-            rest,
-        }
-    }
-}
-
-impl Body for StreamedList {
+impl Body for ListBody {
     type Data = BufList;
     type Error = ProjectionError;
 
@@ -276,16 +261,13 @@ impl Body for StreamedList {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, ProjectionError>>> {
-        let next = match self.first.take() {
-            Some(first) => Some(first),
-            None => ready!(step::wake_if_pending(self.rest.step(), context)),
-        };
+        let next = ready!(step::wake_if_pending(self.step(), context));
         let next = next.map(|frame| Ok(Frame::data(frame)));
-        Poll::Ready(next.or_else(|| self.rest.error.take().map(Err)))
+        Poll::Ready(next.or_else(|| self.error.take().map(Err)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.phase == ListPhase::End && self.rest.error.is_none()
+        self.phase == ListPhase::End && self.partial_frame.is_empty() && self.error.is_none()
     }
 }
 

@@ -8,7 +8,7 @@ use http::HeaderValue;
 use super::body::{AnswerBody, ListStream, MeasuredList};
 use super::cooperation::run_in_steps;
 use super::gzip::PLAIN_LEN_MAX;
-use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
+use super::list::{CompressedList, ListBody, PageRequest, PageSearch};
 use super::lost_history::{lost_start, lost_version};
 use super::negotiation::{NegotiatedRead, Negotiation};
 use super::permission::AuthorizedRead;
@@ -246,7 +246,7 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(rest) => streamed(ListStream::Plain(StreamedList::from(rest)), metrics),
+            Err(list) => streamed(ListStream::Plain(*list), metrics),
         };
         Ok(with_content_type(media_type, body))
     }

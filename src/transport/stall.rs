@@ -4,8 +4,6 @@
 //! While a stream's window is closed, or the socket is full, hyper does not poll the body, so the body cannot notice the stall. The task
 //! around it can: the body's last signal says whether the client or the gateway waits.
 
-mod split_last_byte;
-
 use std::cell::Cell;
 use std::future::Future;
 use std::net::IpAddr;
@@ -20,7 +18,6 @@ use tokio::time::{Instant, Sleep};
 
 use super::Traffic;
 use crate::metrics::{ByLabel, ListenerMetrics, StalledStreams, TaskKind};
-pub(crate) use split_last_byte::{PauseHint, SplitLastByte, SplitMode};
 
 /// How long a client may read nothing: as long as on a connection (the listener's `USER_TIMEOUT`).
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -210,4 +207,4 @@ impl<F: Future> Future for Http2Stream<F> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

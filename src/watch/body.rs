@@ -6,43 +6,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-use super::{CursorStep, TimerAction, Watch, WatchCursor};
+use super::{CursorStep, TimerAction, Watch};
 use crate::protocol::BufList;
-use crate::view::WatchWaiter;
 
-/// The body of a watch: its cursor with a timer.
-#[derive(Debug)]
-pub struct WatchBody {
-    pub(super) cursor: WatchCursor,
-    waiter: WatchWaiter,
-    timer: Pin<Box<Sleep>>,
-    timer_is_set: bool,
-}
-
-impl From<Watch> for WatchBody {
-    fn from(watch: Watch) -> Self {
-        let (cursor, waiter) = watch.into_parts();
-        Self {
-            timer: Box::pin(tokio::time::sleep_until(cursor.wake_at())),
-            cursor,
-            waiter,
-            timer_is_set: false,
-        }
-    }
-}
-
-impl WatchBody {
+impl Watch {
     /// True after the deadline. Checks the timer, which is cheaper than the clock, so that a watch of a client that is always
     /// behind still ends.
     fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
-        if !self.timer_is_set {
-            self.timer_is_set = true;
+        if self.timer.is_none() {
             // Only registers the timer; whether it has elapsed is checked below.
-            let _ = self.timer.as_mut().poll(context);
+            let _ = self.poll_timer(context);
         }
-        self.timer.is_elapsed() && self.cursor.is_overdue(Instant::now())
+        self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
+            && self.cursor.is_overdue(Instant::now())
     }
 
     /// Whether the last frame may be followed by a pause: the initial events are complete.
@@ -53,14 +31,17 @@ impl WatchBody {
     /// Sets the timer to the cursor's next time, and polls it.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let wake_at = self.cursor.wake_at();
-        if self.timer.deadline() != wake_at {
-            self.timer.as_mut().reset(wake_at);
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(wake_at)));
+        if timer.deadline() != wake_at {
+            timer.as_mut().reset(wake_at);
         }
-        self.timer.as_mut().poll(context)
+        timer.as_mut().poll(context)
     }
 }
 
-impl Body for WatchBody {
+impl Body for Watch {
     type Data = BufList;
     type Error = Infallible;
 

@@ -1,5 +1,5 @@
 //! The position of one client in its watch. Reads the snapshot, the history and the shared view, in this order. Has no socket and
-//! no timer: [`WatchBody`](super::WatchBody) or a delivery worker drives it.
+//! no timer: [`Watch`](super::Watch) or a delivery worker drives it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -123,7 +123,7 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
             entry,
         } = WatchedCache::new();
         let start = start(&served);
-        let mut body: WatchBody = Watch::new(served, entry, start, timing(), Arc::new(())).into();
+        let mut body = Watch::new(served, entry, start, timing(), Arc::new(()));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let watcher = thread::spawn(move || {

@@ -56,7 +56,7 @@ enum Polled {
 }
 
 struct Client {
-    body: WatchBody,
+    body: Watch,
     wakes: Arc<Wakes>,
     recorder: Arc<Tally>,
     seen: Vec<String>,
@@ -799,7 +799,7 @@ async fn follow(served: ServedResource, last: u64, breaks_after: u64) -> usize {
         };
         let start = Start::After { sequence, version };
         let recorder = Arc::new(Tally::default());
-        let mut body: WatchBody = Watch::new(served.clone(), entry, start, timing, recorder).into();
+        let mut body = Watch::new(served.clone(), entry, start, timing, recorder);
         let stop_at = (known + breaks_after).min(last);
         while known < stop_at {
             let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use http_body_util::Either;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::info;
 
@@ -67,8 +66,7 @@ impl Registry {
             }
         };
         let response = self.offers.begin(permit, served, cluster);
-        Ok(response
-            .map(|body| ForwardedBody::new(Either::Right(Box::new(Either::Right(body))), None)))
+        Ok(response.map(|body| ForwardedBody::Handover(Box::new(body))))
     }
 
     /// Starts the caches that other gateways have, because their clients will come here. The gateway is not ready before these caches are,

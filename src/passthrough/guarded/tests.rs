@@ -3,7 +3,7 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, PassthroughMetrics};
 
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -11,12 +11,12 @@ struct Fed(mpsc::Receiver<Bytes>);
 
 impl Body for Fed {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         let polled = self.0.poll_recv(context);
         polled.map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
@@ -24,7 +24,7 @@ impl Body for Fed {
 
 struct Scene {
     upstream: mpsc::Sender<Bytes>,
-    client: GuardedBody<Fed>,
+    client: GuardedStream<Fed>,
     end: Option<oneshot::Sender<()>>,
     metrics: Arc<PassthroughMetrics>,
 }
@@ -49,13 +49,16 @@ impl Scene {
             By::Limit => ForwardDeadlines::default().limited_by(ended),
         };
         let metrics = Arc::new(Metrics::new().unwrap().passthrough());
-        let policy = AbortPolicy {
+        let active = ActiveRequest::begin(&metrics, None);
+        let limits = StreamLimits {
+            deadlines,
+            boundary: Boundary::of(content_type),
             grace: GRACE,
-            metrics: Arc::clone(&metrics),
+            silence_max: None,
         };
         Self {
             upstream,
-            client: GuardedBody::new(Fed(fed), Boundary::of(content_type), deadlines, policy),
+            client: GuardedStream::new(Fed(fed), active, limits),
             end: Some(end),
             metrics,
         }

@@ -18,7 +18,7 @@ use super::*;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-pub(super) const WINDOW_LEN: u32 = 1_024;
+pub(crate) const WINDOW_LEN: u32 = 1_024;
 const FRAME_COUNT: usize = 20;
 
 /// Frames as long as the window. If `signals` is set, the body reports that the gateway waits.
@@ -62,7 +62,7 @@ fn executor(stalled: &IntCounter) -> StallExecutor {
 }
 
 /// A connection whose client accepts only a kilobyte of a stream until it reads.
-pub(super) async fn connect<B>(
+pub(crate) async fn connect<B>(
     stalled: &IntCounter,
     tasks: &mut JoinSet<()>,
     answer: fn(&Request<Incoming>) -> B,
@@ -95,7 +95,7 @@ fn frames(request: &Request<Incoming>) -> Frames {
     }
 }
 
-pub(super) fn request(path: &str) -> Request<Empty<Bytes>> {
+pub(crate) fn request(path: &str) -> Request<Empty<Bytes>> {
     Request::get(format!("http://a{path}"))
         .body(Empty::new())
         .unwrap()

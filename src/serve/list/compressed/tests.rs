@@ -10,11 +10,11 @@ use crate::cache::Snapshot;
 use crate::cache::samples::kind;
 use crate::resource::{Encoding, FieldTable, Layout};
 use crate::selector::{LabelSelector, Selector};
+use crate::serve::list::SnapshotPage;
 use crate::serve::list::tests::{
     LAYOUTS, changed, everything, last_step, list_body, namespace, page, plain, sized, snapshot,
     tier_x,
 };
-use crate::serve::list::{SnapshotPage, StreamedList};
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 /// Five chunks of 192 objects, the last one shorter. Namespace `b` has whole chunks and shares one at either end.
@@ -201,7 +201,7 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
     snapshot.objects.insert(broken);
     let page = page(&Arc::new(snapshot), &everything(), None, 0);
     let list = list(page, layout, metadata(MetaVersion::V1));
-    let mut plain = StreamedList::from(sized(list.clone()).unwrap_err());
+    let mut plain = sized(list.clone()).unwrap_err();
     let mut plain_failed = false;
     while let Some(frame) = plain.frame().await {
         plain_failed |= frame.is_err();

@@ -16,7 +16,7 @@ use crate::cache::samples::{Dice, told};
 use crate::resource::Encoding;
 use crate::selector::Selector;
 use crate::view::{Marker, ServedResource};
-use crate::watch::{Start, Timing, Watch, WatchBody};
+use crate::watch::{Start, Timing, Watch};
 
 const KEYS: u64 = 12;
 /// Number of writes. During the last fifth of them there are no faults.
@@ -278,7 +278,7 @@ impl Body for Answer {
 
 /// A client of the cache. It keeps the state that its watch has delivered, and never lists again.
 struct Client {
-    body: WatchBody,
+    body: Watch,
     state: BTreeMap<String, u64>,
     version: u64,
 }
@@ -299,7 +299,7 @@ impl Client {
             bookmarks: true,
         };
         Self {
-            body: Watch::new(served.clone(), entry, start, timing, Arc::new(())).into(),
+            body: Watch::new(served.clone(), entry, start, timing, Arc::new(())),
             state: BTreeMap::new(),
             version: 0,
         }

@@ -33,7 +33,7 @@ use crate::protocol::websocket::Framing;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
-use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchBody, WatchRecorder};
+use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchRecorder};
 
 const SEEDS: u64 = 1_500;
 /// One in so many seeds runs with the limits of production and objects of up to 200 kB.
@@ -248,9 +248,7 @@ impl<'a> Model<'a> {
             0 => pulled(watch),
             1 => {
                 let wire = self.wire();
-                let body = WatchBody::from(watch)
-                    .map_err(|never| match never {})
-                    .boxed_unsync();
+                let body = watch.map_err(|never| match never {}).boxed_unsync();
                 Way::Socket {
                     talk: Box::pin(SocketIo::new(wire.clone(), body, Framing::Lines)),
                     wire,

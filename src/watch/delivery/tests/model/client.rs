@@ -13,7 +13,7 @@ use crate::auth::lease::Lease;
 use crate::cache::samples::{Past, World};
 use crate::connection::websocket::SocketIo;
 use crate::transport::Transport;
-use crate::watch::WatchBody;
+use crate::watch::Watch;
 
 pub(super) const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const BOOKMARK: &[u8] = br#"{"type":"BOOKMARK""#;
@@ -30,7 +30,7 @@ pub(super) enum Way {
     },
     /// HTTP/2: the body is polled.
     Pulled {
-        body: Box<WatchBody>,
+        body: Box<Watch>,
         flag: Arc<Flag>,
         lines: Vec<u8>,
         is_over: bool,

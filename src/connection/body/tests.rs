@@ -9,11 +9,9 @@ use http_body_util::{BodyExt, Full};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 
-use super::super::STALL_TIMEOUT;
-use super::super::tests::{WINDOW_LEN, connect, request};
 use super::*;
-use crate::connection::ClientBody;
-use crate::serve::AnswerBody;
+use crate::transport::stall::STALL_TIMEOUT;
+use crate::transport::stall::tests::{WINDOW_LEN, connect, request};
 
 /// Frames of these lengths in this order; then the body ends.
 struct Script {
@@ -21,16 +19,15 @@ struct Script {
 }
 
 impl Body for Script {
-    type Data = BufList;
+    type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let len = self.frames.pop_front();
-        let pieces = len.map(|len| Bytes::from(vec![b'a'; len]).into());
-        Poll::Ready(pieces.map(|pieces| Ok(Frame::data(pieces))))
+        Poll::Ready(len.map(|len| Ok(Frame::data(vec![b'a'; len].into()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -38,16 +35,13 @@ impl Body for Script {
     }
 }
 
-impl PauseHint for Script {
-    fn pauses(&self) -> bool {
-        self.frames.is_empty()
-    }
-}
-
 #[track_caller]
-fn check(mode: SplitMode, frames: &[usize], expected: &[usize]) {
+fn check(split: SplitMode, frames: &[usize], expected: &[usize]) {
     let frames = frames.iter().copied().collect();
-    let mut body = SplitLastByte::new(Script { frames }, mode);
+    let mut body = ClientBody {
+        split,
+        ..AnswerBody::Forwarded(Script { frames }, ForwardLifetime::Short).into()
+    };
     let mut got = Vec::new();
     while !body.is_end_stream() {
         let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
@@ -71,9 +65,12 @@ fn the_last_byte_before_a_pause_is_a_frame_of_its_own() {
     check(SplitMode::AsItComes, &[9_000, 8_000], &[9_000, 8_000]);
 }
 
-fn whole(_: &http::Request<hyper::body::Incoming>) -> SplitLastByte<ClientBody<Full<Bytes>>> {
+fn whole(_: &http::Request<hyper::body::Incoming>) -> ClientBody<Full<Bytes>> {
     let bytes = Bytes::from(vec![b'a'; 20 * WINDOW_LEN as usize]);
-    SplitLastByte::new(AnswerBody::whole(bytes).into(), SplitMode::Divided)
+    ClientBody {
+        split: SplitMode::Divided,
+        ..AnswerBody::whole(bytes).into()
+    }
 }
 
 /// The whole response fits into h2's buffers, so without the split it would be complete.
