@@ -1,9 +1,9 @@
 //! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
-//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked, and `recall` when
-//! its client is to choose another replica; `connection_recall` is that of all watches of a connection. `table` has all open watches of a
-//! cache, for the status page.
+//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `lifetime` has the times of a watch, `guards` end it
+//! when its permission is revoked, and `recall` when its client is to choose another replica; `connection_recall` is that of all watches of
+//! a connection. `table` has all open watches of a cache, for the status page.
 //! `body` drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!
@@ -17,9 +17,10 @@ mod connection_recall;
 mod cursor;
 pub(crate) mod delivery;
 mod first_events;
+mod guards;
 mod initial;
+mod lifetime;
 mod limits;
-mod permission;
 mod progress;
 mod recall;
 mod recorder;
@@ -38,6 +39,7 @@ use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
 pub use catch_up::can_catch_up;
 pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
+pub(crate) use guards::WatchGuards;
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};
 pub(crate) use recorder::end_of_dropped;
@@ -91,13 +93,13 @@ impl Watch {
     /// Ends the watch when the permission is revoked.
     #[must_use]
     pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
-        self.cursor.lease = lease;
+        self.cursor.guards.lease = lease;
         self
     }
 
     /// Keeps the audit entry open until the watch ends.
     pub(crate) fn record(&mut self, trail: AuditTrail) {
-        self.cursor.trail = Some(trail);
+        self.cursor.guards.trail = Some(trail);
     }
 
     /// Enters the table of open watches, until the watch ends.

@@ -323,7 +323,7 @@ impl Registry {
         }
         let timeout = self.settings.limits.live.get().idle_timeout;
         let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
-            let is_gone = matches!(&*slot.slot_state.borrow(), SlotState::Gone);
+            let is_gone = matches!(&*slot.cells.slot_state.borrow(), SlotState::Gone);
             is_gone || (!self.is_pinned(key) && slot.retire_if_idle(timeout))
         };
         let slots = self.slots().into_iter();
@@ -472,7 +472,7 @@ impl Resources for Registry {
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {
         let slot = self.existing_slot(key);
-        slot.is_some_and(|slot| slot.loss.covers(version))
+        slot.is_some_and(|slot| slot.cells.loss.covers(version))
     }
 
     async fn version_reach(&self, key: &CacheKey, version: ResourceVersion) -> VersionReach {

@@ -31,7 +31,6 @@ use crate::upstream::cache_sink::HistoryMemory;
 use crate::upstream::discovery::DiscoveredResource;
 use crate::upstream::driver::Fetch;
 use crate::view::{EndSchedule, Hub, ServedResource};
-use history_loss::HistoryLoss;
 use keeper::{CacheKeeper, KeeperCells};
 pub(super) use keeper::{ReadLimits, SlotParts};
 use sink::CacheLen;
@@ -65,29 +64,24 @@ pub(super) struct CacheMemory {
 /// One cached resource, as the registry holds it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) slot_state: SlotStateMachine,
+    /// What its task shares with it.
+    pub(super) cells: KeeperCells,
     pub(super) freshness: ResourceFreshness,
     pub(super) streams: Arc<StreamRecorder>,
     pub(super) recorder: Arc<ResourceRecorder>,
-    pub(super) loss: Arc<HistoryLoss>,
     unreached: UnreachedVersions,
-    pub(super) cache_len: CacheLen,
     /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
     /// Whether a request has waited in vain for the cache that is being filled.
     is_slow: Mutex<bool>,
     /// When a request was last forwarded because there was no cache yet.
     forwarded_at: Mutex<Option<Instant>>,
-    /// Signals an attempt to end because memory is short; an attempt subscribes for as long as it runs.
-    eviction: watch::Sender<()>,
     started_at: Instant,
     used_at: Mutex<Instant>,
     checkpoint: Option<Checkpoint>,
     limits: LiveLimits,
     /// The resource as it was discovered when the slot started.
     pub(super) definition: DiscoveredResource,
-    /// Set when the process ends: the checkpoint is written a last time.
-    ending: watch::Sender<bool>,
     task: AbortHandle,
 }
 
@@ -110,33 +104,21 @@ impl Slot {
         let recorder = Arc::clone(&parts.recorder);
         let definition = parts.resource.clone();
         let task = tasks.spawn(CacheKeeper::new(parts, cells.clone()).run());
-        let KeeperCells {
-            slot_state,
-            eviction,
-            loss,
-            cache_len,
-            doubt,
-            ending,
-        } = cells;
         let now = Instant::now();
         Self {
-            slot_state,
-            freshness: ResourceFreshness::new(doubt),
+            freshness: ResourceFreshness::new(Arc::clone(&cells.doubt)),
+            cells,
             unreached: UnreachedVersions::default(),
             streams,
             recorder,
-            loss,
-            cache_len,
             forwards: Permits::new(FORWARDS_MAX),
             is_slow: Mutex::default(),
             forwarded_at: Mutex::default(),
-            eviction,
             started_at: now,
             used_at: Mutex::new(now),
             checkpoint,
             limits,
             definition,
-            ending,
             task,
         }
     }
@@ -170,7 +152,7 @@ impl Slot {
         version: ResourceVersion,
     ) -> VersionReach {
         // Without a cache clients get what upstream gives them, whatever its versions mean, unless it has just lost a history.
-        if !self.may_have_cache() && !self.loss.is_recent() {
+        if !self.may_have_cache() && !self.cells.loss.is_recent() {
             return VersionReach::Reached;
         }
         let given = self.served().map(|served| served.cache.newest_given());
@@ -179,13 +161,14 @@ impl Slot {
             self.freshness.doubt();
         }
         newest.map_or(VersionReach::Unknown, |newest| {
-            self.unreached.reach(newest, version, self.loss.is_recent())
+            self.unreached
+                .reach(newest, version, self.cells.loss.is_recent())
         })
     }
 
     /// Whether it has a cache or fills one.
     fn may_have_cache(&self) -> bool {
-        match &*self.slot_state.borrow() {
+        match &*self.cells.slot_state.borrow() {
             SlotState::Waiting(_) | SlotState::Ready(_) => true,
             SlotState::GivenUp(_)
             | SlotState::OtherEncoding
@@ -225,12 +208,12 @@ impl Slot {
 
     /// Whether its task has a cache or tries to fill one, as opposed to waiting for the next attempt.
     pub(super) fn is_attempted(&self) -> bool {
-        self.eviction.receiver_count() > 0
+        self.cells.eviction.receiver_count() > 0
     }
 
     /// The cache that requests are served from; `None` if there is none.
     pub(super) fn served(&self) -> Option<ServedResource> {
-        match &*self.slot_state.borrow() {
+        match &*self.cells.slot_state.borrow() {
             SlotState::Ready(served) => Some(served.clone()),
             SlotState::Waiting(_)
             | SlotState::GivenUp(_)
@@ -244,7 +227,7 @@ impl Slot {
     pub(super) fn memory(&self) -> CacheMemory {
         let mut memory = CacheMemory::default();
         if self.is_attempted() {
-            memory.history = self.cache_len.history();
+            memory.history = self.cells.cache_len.history();
             let checkpoint = self.checkpoint.as_ref();
             memory.checkpoint = checkpoint.map_or(0, Checkpoint::buffers_len);
         }
@@ -272,7 +255,7 @@ impl Slot {
 
     /// Ends the cache, or the attempt to fill one, because memory is short.
     pub(super) fn evict(&self) {
-        self.eviction.send_replace(());
+        self.cells.eviction.send_replace(());
     }
 
     /// Whether no watch is open and the last use is longer ago than `timeout`. Then none can be opened any more.
@@ -285,12 +268,12 @@ impl Slot {
 
     /// The state once the cache is no longer being filled, or after `wait`.
     pub(super) async fn settled(&self, wait: Duration) -> SlotState {
-        let mut slot_state = self.slot_state.subscribe();
+        let mut slot_state = self.cells.slot_state.subscribe();
         let is_settled =
             slot_state.wait_for(|slot_state| !matches!(slot_state, SlotState::Waiting(_)));
         // Both outcomes are fine: the state is read afterwards.
         let _ = tokio::time::timeout(wait, is_settled).await;
-        let state = self.slot_state.borrow().clone();
+        let state = self.cells.slot_state.borrow().clone();
         if matches!(state, SlotState::Ready(_)) {
             *self.is_slow.lock() = false;
         }
@@ -300,7 +283,7 @@ impl Slot {
     /// Whether a pinned resource that was never filled keeps the gateway from being ready. Reasons that lie in its objects or in the load
     /// of the process do not: all replicas would be unready for the same reason, and its requests are forwarded.
     pub(super) fn must_be_filled(&self) -> CheckOutcome {
-        match &*self.slot_state.borrow() {
+        match &*self.cells.slot_state.borrow() {
             SlotState::Waiting(reason) => CheckOutcome::Failed(self.waiting_for(reason)),
             SlotState::Gone => CheckOutcome::Failed("gone upstream".to_owned()),
             SlotState::Closed => CheckOutcome::Failed("closed".to_owned()),
@@ -324,7 +307,7 @@ impl Slot {
 
     /// Shows in the metrics how old the cache may be; zero without a cache.
     pub(super) fn report_age(&self) {
-        let age = match &*self.slot_state.borrow() {
+        let age = match &*self.cells.slot_state.borrow() {
             SlotState::Ready(_) => self.recorder.age.now(),
             SlotState::Waiting(_)
             | SlotState::GivenUp(_)
@@ -348,7 +331,7 @@ impl Slot {
 
     /// The state as text for people.
     pub(super) fn describe(&self) -> String {
-        match &*self.slot_state.borrow() {
+        match &*self.cells.slot_state.borrow() {
             SlotState::Waiting(reason) => {
                 format!("not served from memory yet: {}", self.waiting_for(reason))
             }
@@ -368,7 +351,7 @@ impl Slot {
     /// Whether the resource has no cache, and nobody needs to do anything about that.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(
-            &*self.slot_state.borrow(),
+            &*self.cells.slot_state.borrow(),
             SlotState::Waiting(_)
                 | SlotState::OtherEncoding
                 | SlotState::GivenUp(GiveUpReason::Forbidden)
@@ -398,18 +381,18 @@ impl Slot {
 
     /// Ends each watch of the cache at a time of the schedule, also of a cache that becomes ready later.
     pub(super) fn schedule_end(&self, schedule: &Arc<EndSchedule>) {
-        self.slot_state.schedule_end(schedule);
+        self.cells.slot_state.schedule_end(schedule);
     }
 
     /// [`Slot::close`], because the process ends: its checkpoint is written a last time, so that the next process continues from it.
     pub(super) fn end(&self) {
-        self.ending.send_replace(true);
+        self.cells.ending.send_replace(true);
         self.close(Hub::close);
     }
 
     /// Ends its watches in this way, and its task. If the cache becomes ready at this moment, it is not served.
     pub(super) fn close(&self, end: fn(&Hub)) {
-        self.slot_state.close(end);
+        self.cells.slot_state.close(end);
         self.task.abort();
     }
 }

@@ -26,7 +26,7 @@ use crate::metrics::WatchEnd;
 use crate::protocol::status::Status;
 use crate::resource::{Encoding, ResourceVersion};
 use crate::view::WatchWaiter;
-use crate::watch::{WatchRecorder, WatchTotals, end_of_dropped};
+use crate::watch::{WatchGuards, WatchRecorder, WatchTotals, end_of_dropped};
 
 /// One client's watch of Tables.
 #[derive(Debug)]
@@ -48,10 +48,7 @@ pub(crate) struct TableBody {
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
-    lease: Option<LeaseHold>,
-    /// Held for the audit log, which is written when it is dropped.
-    _trail: Option<AuditTrail>,
-    permit: Option<WatchPermit>,
+    guards: WatchGuards,
 }
 
 /// The client's position in a stream.
@@ -109,9 +106,7 @@ impl TableBody {
             end: None,
             events: 0,
             bytes: 0,
-            lease: None,
-            _trail: None,
-            permit: None,
+            guards: WatchGuards::default(),
         }
     }
 
@@ -122,33 +117,20 @@ impl TableBody {
 
     /// Stores the client's permit until the body is dropped.
     pub(crate) fn holding(mut self, permit: Option<WatchPermit>) -> Self {
-        self.permit = permit;
+        self.guards.permit = permit;
         self
     }
 
     /// Stores the request's audit trail until the body is dropped.
     pub(crate) fn recorded(mut self, trail: Option<AuditTrail>) -> Self {
-        self._trail = trail;
+        self.guards.trail = trail;
         self
     }
 
     /// Ends the watch when the permission is revoked.
     pub(crate) fn leased(mut self, lease: Option<LeaseHold>) -> Self {
-        self.lease = lease;
+        self.guards.lease = lease;
         self
-    }
-
-    /// Why the watch ends if its permission was revoked or its permit taken back; wakes `waker` when one is.
-    fn revocation(&mut self, waker: &Waker) -> Option<WatchEnd> {
-        if let Some(lease) = &mut self.lease {
-            lease.arm(waker);
-            if lease.is_revoked() {
-                return Some(WatchEnd::Revoked);
-            }
-        }
-        let permit = self.permit.as_mut()?;
-        permit.arm(waker);
-        permit.is_taken_back().then_some(WatchEnd::Reclaimed)
     }
 
     fn read_next(&mut self) -> TableRead {
@@ -257,7 +239,8 @@ impl Body for TableBody {
         if this.end.is_some() {
             return Poll::Ready(None);
         }
-        if let Some(end) = this.revocation(context.waker()) {
+        this.guards.arm(context.waker());
+        if let Some(end) = this.guards.revocation() {
             this.end = Some(end);
             return Poll::Ready(None);
         }

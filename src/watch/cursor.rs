@@ -8,18 +8,16 @@ use std::task::Waker;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::bookmarks::BookmarkSchedule;
 use super::catch_up::can_catch_up;
-use super::connection_recall::RecallHold;
 use super::first_events::{FirstEvents, FirstEventsError};
+use super::guards::WatchGuards;
+use super::lifetime::WatchLifetime;
 use super::limits::{FRAMES, FrameLimits};
 use super::progress::ReadStage;
 use super::recorder::{OldestArrivals, WatchRecorder, WatchTotals, end_of_dropped};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
-use crate::audit::AuditTrail;
-use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::metrics::WatchEnd;
 use crate::protocol::BufList;
@@ -37,40 +35,37 @@ pub(crate) struct WatchCursor {
     view: Arc<View>,
     /// The next batch of the view to read.
     cursor: Sequence,
-    /// What is sent before the history: initial events or a catch-up.
-    initial: Option<FirstEvents>,
+    before_history: Option<BeforeHistory>,
     /// The next event to consider: earlier ones are delivered or not meant for this client.
     position: Sequence,
     /// End of the events that are read from the history; later ones are read from the view's batches.
     history_end: Sequence,
     /// The version that the client has; events up to it are not sent.
     pub(super) known: ResourceVersion,
-    /// The version of the last event that was read. It may be newer than the version that the views have reached: a batch is visible before
-    /// that, and one of many events is laid out in slices.
-    delivered: ResourceVersion,
-    /// Set while the client's version is still in the future: until it is reached, nothing is sent. A relist may skip the version.
+    sent: SentEvents,
+    pub(super) lifetime: WatchLifetime,
+    pub(super) guards: WatchGuards,
+}
+
+/// What comes before the events of the history.
+#[derive(Debug)]
+enum BeforeHistory {
+    /// The client's version is still in the future: until it is reached, nothing is sent. A relist may skip the version.
     /// Then the published difference lacks what this client needs: objects that were created and deleted since the last served
     /// version.
-    future_waiter: Option<Box<WatchWaiter>>,
-    pub(super) bookmarks: Option<BookmarkSchedule>,
-    /// Events that arrived earlier do not count as delayed.
-    opened_at: std::time::Instant,
-    deadline: Instant,
-    /// When the stream ends once its client has all events, and as what; the view's schedule or the connection's recall sets it.
-    end_at: Option<(Instant, WatchEnd)>,
-    end: Option<WatchEnd>,
+    Future(Box<WatchWaiter>),
+    /// Initial events or a catch-up.
+    First(FirstEvents),
+}
+
+/// What the client was sent.
+#[derive(Debug)]
+struct SentEvents {
+    /// The version of the last event that was read. It may be newer than the version that the views have reached: a batch is visible before
+    /// that, and one of many events is laid out in slices.
+    version: ResourceVersion,
     events: u64,
     bytes: u64,
-    /// The permit to hold a watch open.
-    pub(super) permit: Option<WatchPermit>,
-    /// The client's permission, which can be revoked.
-    pub(super) lease: Option<LeaseHold>,
-    /// The connection, which can be recalled; `None` after that.
-    pub(super) recall: Option<RecallHold>,
-    /// The entry in the audit log; held only to keep it open.
-    pub(super) trail: Option<AuditTrail>,
-    /// The place in the table of open watches.
-    place: Option<TableRegistration>,
 }
 
 /// The next thing to do for a client.
@@ -108,47 +103,42 @@ impl WatchCursor {
         recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
         let (initial, position, known) = FirstEvents::of(start, timing.bookmarks);
-        let is_future = initial.is_none() && known > reached.version;
-        let future_waiter = is_future.then(|| Box::new(served.hub.progress_waiter()));
-        let deadline = timing.started + timing.timeout;
-        let bookmarks =
-            (timing.bookmarks).then(|| BookmarkSchedule::new(timing.started, deadline, known));
         recorder.started();
         if matches!(initial, Some(FirstEvents::CatchUp(_))) {
             recorder.caught_up();
         }
+        let before_history = match initial {
+            Some(first) => Some(BeforeHistory::First(first)),
+            None if known > reached.version => Some(BeforeHistory::Future(Box::new(
+                served.hub.progress_waiter(),
+            ))),
+            None => None,
+        };
         Self {
             served,
             recorder,
             limits: &FRAMES,
             view,
             cursor,
-            initial,
+            before_history,
             position,
             history_end: reached.through,
             known,
-            delivered: known,
-            future_waiter,
-            bookmarks,
-            opened_at: timing.started.into_std(),
-            deadline,
-            end_at: None,
-            end: None,
-            events: 0,
-            bytes: 0,
-            permit: None,
-            lease: None,
-            recall: None,
-            trail: None,
-            place: None,
+            sent: SentEvents {
+                version: known,
+                events: 0,
+                bytes: 0,
+            },
+            lifetime: WatchLifetime::new(timing, known),
+            guards: WatchGuards::default(),
         }
     }
 
     /// Holds the permit of the watch until it ends, and the permit of its initial events until these are sent.
     pub(super) fn hold_permits(&mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) {
-        self.permit = watch;
-        if let Some(initial) = &mut self.initial {
-            initial.hold(list);
+        self.guards.permit = watch;
+        if let Some(BeforeHistory::First(first)) = &mut self.before_history {
+            first.hold(list);
         }
     }
 
@@ -159,14 +149,14 @@ impl WatchCursor {
             served: self.served.clone(),
             view: Arc::clone(&self.view),
             position: (self.cursor, self.stage()),
-            opened_at: self.opened_at,
+            opened_at: self.lifetime.opened_at,
         };
-        self.place = Some(TableRegistration::enter(table, new));
+        self.guards.place = Some(TableRegistration::enter(table, new));
     }
 
     /// From where the next event is read.
     fn stage(&self) -> ReadStage {
-        if self.future_waiter.is_some() {
+        if self.is_future() {
             ReadStage::Future
         } else if self.is_initial() {
             ReadStage::Initial(self.position)
@@ -177,10 +167,14 @@ impl WatchCursor {
         }
     }
 
+    fn is_future(&self) -> bool {
+        matches!(self.before_history, Some(BeforeHistory::Future(_)))
+    }
+
     /// Shows those who look at the table where the cursor is. Call it when the connection has taken all that was read so far. Two plain
     /// stores.
     pub(crate) fn note_taken(&self) {
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.guards.place {
             place.note(self.cursor, self.stage());
         }
     }
@@ -212,9 +206,8 @@ impl WatchCursor {
             && self.position <= first
             && self.known < first_version
             && self.history_end <= self.position.max(first)
-            && self.initial.is_none()
-            && self.future_waiter.is_none()
-            && self.end.is_none()
+            && self.before_history.is_none()
+            && self.lifetime.end.is_none()
     }
 
     /// Moves on before shared batches are sent: to batch `to`, after event `last` of version `last_version`. The caller counts `events`
@@ -227,26 +220,39 @@ impl WatchCursor {
     ) {
         self.cursor = to;
         self.position = last + 1;
-        self.delivered = self.delivered.max(last_version);
-        self.events += events;
-        self.bytes += bytes;
+        self.sent.version = self.sent.version.max(last_version);
+        self.sent.events += events;
+        self.sent.bytes += bytes;
     }
 
     /// Whether initial events are still to be sent.
     pub(crate) fn is_initial(&self) -> bool {
-        self.initial
-            .as_ref()
-            .is_some_and(|initial| !initial.is_done())
+        matches!(&self.before_history, Some(BeforeHistory::First(first)) if !first.is_done())
     }
 
     /// Why the stream has ended, once it has.
     pub(crate) fn end(&self) -> Option<WatchEnd> {
-        self.end
+        self.lifetime.end
     }
 
     /// Ends the stream. The first reason counts.
     pub(super) fn end_as(&mut self, end: WatchEnd) {
-        self.end.get_or_insert(end);
+        self.lifetime.end.get_or_insert(end);
+    }
+
+    /// Wakes `waker` when the permission is revoked, or the permit is taken back.
+    pub(crate) fn arm_lease(&mut self, waker: &Waker) {
+        self.guards.arm(waker);
+    }
+
+    /// Ends the stream if its permission was revoked, or its permit was taken back; returns whether one was. Arm first, so that nothing is
+    /// missed in between.
+    pub(crate) fn is_revoked(&mut self) -> bool {
+        let revocation = self.guards.revocation();
+        if let Some(end) = revocation {
+            self.end_as(end);
+        }
+        revocation.is_some()
     }
 
     /// Ends the stream because its view is closed, with a 410 event if the client must list again.
@@ -261,32 +267,29 @@ impl WatchCursor {
 
     /// The time to call [`Self::on_timer`]: the next bookmark, the scheduled end or the deadline.
     pub(crate) fn wake_at(&self) -> Instant {
-        let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
-        let times = [bookmark, self.end_at.map(|(at, _)| at)]
-            .into_iter()
-            .flatten();
-        times.fold(self.deadline, Instant::min)
+        self.lifetime.wake_at()
     }
 
     /// Draws the time of the end if the view has a schedule and the cursor has no time yet.
     pub(crate) fn schedule_end(&mut self) {
-        if self.end_at.is_none()
+        if self.lifetime.end_at.is_none()
             && let Some(schedule) = self.view.end_schedule()
         {
-            self.end_at = Some((Instant::from_std(schedule.draw()), WatchEnd::CacheGone));
+            self.lifetime.end_at = Some((Instant::from_std(schedule.draw()), WatchEnd::CacheGone));
         }
     }
 
     /// Sets the time of the end, unless the stream ends earlier in any case.
     pub(super) fn recalled_end_at(&mut self, at: Instant) {
-        if self.end_at.is_none_or(|(earlier, _)| at < earlier) {
-            self.end_at = Some((at, WatchEnd::Rebalance));
+        let end_at = &mut self.lifetime.end_at;
+        if end_at.is_none_or(|(earlier, _)| at < earlier) {
+            *end_at = Some((at, WatchEnd::Rebalance));
         }
     }
 
     /// Ends the stream if its deadline is reached; returns whether it is.
     pub(crate) fn is_overdue(&mut self, now: Instant) -> bool {
-        let is_overdue = now >= self.deadline;
+        let is_overdue = now >= self.lifetime.deadline;
         if is_overdue {
             self.end_as(WatchEnd::Timeout);
         }
@@ -298,7 +301,7 @@ impl WatchCursor {
         if self.is_overdue(now) {
             return TimerAction::Ended;
         }
-        if let Some((at, end)) = self.end_at
+        if let Some((at, end)) = self.lifetime.end_at
             && at <= now
         {
             return self.end_scheduled(end);
@@ -310,12 +313,12 @@ impl WatchCursor {
     /// Ends the stream, with a last bookmark if the client allows bookmarks. If the client does not have all events yet, they come first.
     fn end_scheduled(&mut self, end: WatchEnd) -> TimerAction {
         let mut bookmark = None;
-        if self.future_waiter.is_none() {
+        if !self.is_future() {
             let Some(reached) = self.prove() else {
                 return TimerAction::Nothing;
             };
             // Within a burst, the client may have events that are newer.
-            bookmark = self.bookmark_at(reached.max(self.delivered));
+            bookmark = self.bookmark_at(reached.max(self.sent.version));
         }
         self.end_as(end);
         bookmark.map_or(TimerAction::Ended, TimerAction::Bookmark)
@@ -324,7 +327,7 @@ impl WatchCursor {
     /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
     /// Call [`Self::next`] once more afterwards.
     pub(crate) fn arm(&self, waker: &Waker) {
-        if let Some(waiter) = &self.future_waiter {
+        if let Some(BeforeHistory::Future(waiter)) = &self.before_history {
             waiter.arm(waker);
         }
     }
@@ -336,7 +339,7 @@ impl WatchCursor {
     /// The next frame, or what to wait for. Call it when the connection has taken the last frame.
     pub(crate) fn next(&mut self) -> CursorStep {
         self.note_taken();
-        if self.end.is_some() {
+        if self.lifetime.end.is_some() {
             return CursorStep::Over;
         }
         self.schedule_end();
@@ -354,7 +357,7 @@ impl WatchCursor {
     }
 
     fn read_next(&mut self) -> CursorStep {
-        if self.future_waiter.is_some() {
+        if self.is_future() {
             match self.reach_version() {
                 Ok(true) => {}
                 Ok(false) => return CursorStep::Nothing,
@@ -362,10 +365,10 @@ impl WatchCursor {
             }
         }
         loop {
-            if let Some(initial) = &mut self.initial {
-                match initial.next_frame(&self.view, &self.served, self.limits) {
+            if let Some(BeforeHistory::First(first)) = &mut self.before_history {
+                match first.next_frame(&self.view, &self.served, self.limits) {
                     Ok((Some(buf), count)) => return self.record_frame(buf, count),
-                    Ok((None, _)) if initial.is_done() => self.initial = None,
+                    Ok((None, _)) if first.is_done() => self.before_history = None,
                     Ok((None, _)) => return CursorStep::Unfinished,
                     Err(FirstEventsError::Unprojectable) => return self.end_unprojectable(),
                     Err(FirstEventsError::Expired) => {
@@ -397,7 +400,7 @@ impl WatchCursor {
             return Err(self.end_lagged());
         };
         self.position = self.position.max(sequence);
-        self.future_waiter = None;
+        self.before_history = None;
         Ok(true)
     }
 
@@ -405,10 +408,10 @@ impl WatchCursor {
     fn read_history(&mut self) -> Option<CursorStep> {
         let (mut buf, mut count, mut cost) = (BufList::default(), 0, 0);
         let (known, limits) = (self.known, self.limits);
-        let (opened_at, mut late) = (self.opened_at, OldestArrivals::default());
+        let (opened_at, mut late) = (self.lifetime.opened_at, OldestArrivals::default());
         let range = self.position..self.history_end;
         let (view, mut unprojectable) = (&self.view, None);
-        let mut delivered = self.delivered;
+        let mut delivered = self.sent.version;
         let read = filtered(
             self.served.cache.history(),
             self.selector(),
@@ -435,7 +438,7 @@ impl WatchCursor {
                 }
             },
         );
-        self.delivered = delivered;
+        self.sent.version = delivered;
         match read {
             Ok(next) => self.position = unprojectable.unwrap_or(next),
             Err(_) => return Some(self.end_behind()),
@@ -457,7 +460,7 @@ impl WatchCursor {
         let (mut buf, mut count) = (BufList::default(), 0);
         let (mut position, mut reread_end) = (self.position, None);
         let (known, recorder, limits) = (self.known, &self.recorder, self.limits);
-        let (mut now, mut delivered) = (None, self.delivered);
+        let (mut now, mut delivered) = (None, self.sent.version);
         let read = self.view.read(self.cursor, |batch| {
             // Events of the client's own version may continue it, which the history tells.
             if batch.last < position || batch.last_version < known {
@@ -490,7 +493,7 @@ impl WatchCursor {
                 return None;
             }
         }
-        (self.position, self.delivered) = (position, delivered);
+        (self.position, self.sent.version) = (position, delivered);
         if let Some(end) = reread_end {
             self.history_end = end;
         }
@@ -515,15 +518,15 @@ impl WatchCursor {
 
     fn record_frame(&mut self, buf: BufList, events: u64) -> CursorStep {
         let bytes = buf.len() as u64;
-        self.events += events;
-        self.bytes += bytes;
+        self.sent.events += events;
+        self.sent.bytes += bytes;
         self.recorder.delivered(events, bytes);
         CursorStep::Frame(buf)
     }
 
     /// Ends the stream at an event that cannot be projected to its format, as upstream does.
     fn end_unprojectable(&mut self) -> CursorStep {
-        self.end = Some(WatchEnd::CacheGone);
+        self.lifetime.end = Some(WatchEnd::CacheGone);
         CursorStep::Over
     }
 
@@ -531,7 +534,7 @@ impl WatchCursor {
     /// client watches again from its last version. Clients expect that only of a stream that had events.
     fn end_behind(&mut self) -> CursorStep {
         let can_catch_up = self.served.cache.keeps_tombstones() && can_catch_up(self.selector());
-        if can_catch_up && self.events > 0 {
+        if can_catch_up && self.sent.events > 0 {
             self.end_as(WatchEnd::Lagged);
             return CursorStep::Over;
         }
@@ -540,7 +543,7 @@ impl WatchCursor {
 
     /// Ends the stream of a client that fell out of the history; returns its last event.
     fn end_lagged(&mut self) -> BufList {
-        self.end = Some(WatchEnd::Lagged);
+        self.lifetime.end = Some(WatchEnd::Lagged);
         self.expired_event()
     }
 
@@ -556,17 +559,16 @@ impl WatchCursor {
 
     /// A bookmark, if one is due and the client has all events up to its version.
     fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
-        if self.future_waiter.is_some() {
-            self.bookmarks.as_mut()?.wait(now, self.deadline);
+        let deadline = self.lifetime.deadline;
+        if self.is_future() {
+            self.lifetime.bookmarks.as_mut()?.wait(now, deadline);
             return None;
         }
-        let due = self
-            .bookmarks
-            .as_ref()
-            .is_some_and(|bookmarks| bookmarks.next_at <= now);
+        let bookmarks = self.lifetime.bookmarks.as_ref();
+        let due = bookmarks.is_some_and(|bookmarks| bookmarks.next_at <= now);
         let reached = self.prove()?;
-        let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
-        bookmarks.wait(now, self.deadline);
+        let bookmarks = self.lifetime.bookmarks.as_mut().filter(|_| due)?;
+        bookmarks.wait(now, deadline);
         self.bookmark_at(reached)
     }
 
@@ -574,7 +576,7 @@ impl WatchCursor {
     fn prove(&mut self) -> Option<ResourceVersion> {
         // Read the version first: its events are in the view by then.
         let reached = self.served.hub.reached();
-        if self.initial.is_some()
+        if self.before_history.is_some()
             || self.position < self.history_end
             || self.view.head() > self.cursor
             // Events up to the version may include one that the view could not project.
@@ -589,8 +591,8 @@ impl WatchCursor {
 
     /// A bookmark of this version, if the client allows bookmarks and has no newer version, neither from the start nor from an event.
     fn bookmark_at(&self, version: ResourceVersion) -> Option<Bytes> {
-        let bookmarks = self.bookmarks.as_ref()?;
-        if version <= bookmarks.beyond || version < self.delivered {
+        let bookmarks = self.lifetime.bookmarks.as_ref()?;
+        if version <= bookmarks.beyond || version < self.sent.version {
             return None;
         }
         let template = self.served.hub.bookmark();
@@ -602,15 +604,17 @@ impl WatchCursor {
 
 impl Drop for WatchCursor {
     fn drop(&mut self) {
-        let end = self.end.unwrap_or_else(end_of_dropped);
-        if let Some(place) = &self.place {
-            place.end(end, self.events, Instant::now().into_std());
+        let end = self.lifetime.end.unwrap_or_else(end_of_dropped);
+        let SentEvents { events, bytes, .. } = self.sent;
+        let place = self.guards.place.as_ref();
+        if let Some(place) = place {
+            place.end(end, events, Instant::now().into_std());
         }
         self.recorder.ended(WatchTotals {
             end,
-            client: self.place.as_ref().map(TableRegistration::client),
-            events: self.events,
-            bytes: self.bytes,
+            client: place.map(TableRegistration::client),
+            events,
+            bytes,
         });
     }
 }

@@ -24,22 +24,23 @@ impl Watch {
 impl WatchCursor {
     /// A client without bookmarks may have to list if its watch ends, so such a watch goes on until its own end.
     pub(super) fn hold_recall(&mut self, recall: &WatchRecall) {
-        self.recall = Some(recall.hold(self.bookmarks.is_some()));
+        self.guards.recall = Some(recall.hold(self.lifetime.bookmarks.is_some()));
     }
 
     /// Wakes `waker` when the connection is recalled.
     pub(crate) fn arm_recall(&mut self, waker: &Waker) {
-        if let Some(recall) = &mut self.recall {
+        if let Some(recall) = &mut self.guards.recall {
             recall.arm(waker);
         }
     }
 
     /// Draws the time of the end if the connection was recalled. Arm first, so that no recall is missed in between.
     pub(crate) fn follow_recall(&mut self) {
-        let Some(spread) = self.recall.as_ref().and_then(RecallHold::end_spread) else {
+        let recall = self.guards.recall.as_ref();
+        let Some(spread) = recall.and_then(RecallHold::end_spread) else {
             return;
         };
-        self.recall = None;
+        self.guards.recall = None;
         let end_at = Instant::now() + END_AFTER + spread.mul_f64(fraction());
         self.recalled_end_at(end_at);
     }

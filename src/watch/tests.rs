@@ -525,7 +525,7 @@ async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
 async fn a_client_without_bookmarks_gets_none() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.after(&everything(), 10);
-    client.body.cursor.bookmarks = None;
+    client.body.cursor.lifetime.bookmarks = None;
     scene.progress(100);
     advance(Duration::from_secs(HOUR - 1)).await;
     assert_eq!(client.poll(), Polled::Waits);
@@ -571,7 +571,7 @@ async fn a_client_who_overran_its_view_reads_the_history() {
 async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
     let mut scene = Scene::new(400);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.cursor.bookmarks = None;
+    client.body.cursor.lifetime.bookmarks = None;
     assert_eq!(client.poll(), Polled::Waits);
     for _ in 0..1000 {
         scene.put("a/other", None);
@@ -589,7 +589,7 @@ async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
 async fn a_batch_known_in_part_is_not_looked_for_in_lost_history() {
     let mut scene = Scene::new(16);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.cursor.bookmarks = None;
+    client.body.cursor.lifetime.bookmarks = None;
     for _ in 0..100 {
         scene.put("a/other", None);
     }
@@ -905,7 +905,7 @@ async fn a_revoked_stream_ends_wherever_it_is() {
             let text = format!("{start:?}, started: {has_started}");
             let lease = Lease::new();
             let mut client = scene.client(&selector, start, HOUR);
-            client.body.cursor.lease = Some(lease.hold());
+            client.body.cursor.guards.lease = Some(lease.hold());
             if has_started {
                 client.drain();
             }

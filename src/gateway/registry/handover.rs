@@ -38,8 +38,8 @@ impl Registry {
     /// The caches that can be handed over.
     pub(super) fn ready_keys(&self) -> Vec<CacheKey> {
         let slots = self.slots().into_iter();
-        let ready =
-            slots.filter(|(_, slot)| matches!(&*slot.slot_state.borrow(), SlotState::Ready(_)));
+        let ready = slots
+            .filter(|(_, slot)| matches!(&*slot.cells.slot_state.borrow(), SlotState::Ready(_)));
         let current = ready.filter(|(_, slot)| slot.staleness().is_none());
         current.map(|(key, _)| key).collect()
     }

@@ -152,7 +152,7 @@ impl Registry {
                 cache: slot,
                 rank,
                 used_at: slot.used_at(),
-                len: slot.cache_len.load(),
+                len: slot.cells.cache_len.load(),
             })
         });
         let evicted = victims(candidates.collect(), excess);
@@ -187,9 +187,13 @@ fn report(metrics: &MemoryMetrics, decision: PressureDecision, memory: (MemoryRe
 
 /// The slot's rank in a process that may have `max` bytes; `None` if it has neither a cache nor an attempt to fill one.
 fn eviction_rank(slot: &Slot, max: usize) -> Option<EvictionRank> {
-    match &*slot.slot_state.borrow() {
+    match &*slot.cells.slot_state.borrow() {
         SlotState::Ready(_)
-            if is_outgrown(slot.cache_len.collected(), slot.cache_len.load(), max) =>
+            if is_outgrown(
+                slot.cells.cache_len.collected(),
+                slot.cells.cache_len.load(),
+                max,
+            ) =>
         {
             Some(EvictionRank::Outgrown)
         }

@@ -218,7 +218,7 @@ async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_on
     assert_eq!(given_up.count(GiveUpReason::Saturated), 1);
 
     drop(permits);
-    let mut slot_state = slot.slot_state.subscribe();
+    let mut slot_state = slot.cells.slot_state.subscribe();
     let ready = slot_state.wait_for(|state| matches!(state, SlotState::Ready(_)));
     tokio::time::timeout(TIMEOUT, ready).await.unwrap().unwrap();
     assert!(matches!(availability().await, Availability::Ready(_)));

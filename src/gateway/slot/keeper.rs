@@ -100,12 +100,12 @@ impl SlotParts {
 
 /// What a slot's task shares with the slot.
 #[derive(Clone, Debug)]
-pub(super) struct KeeperCells {
-    pub(super) slot_state: SlotStateMachine,
+pub(in crate::gateway) struct KeeperCells {
+    pub(in crate::gateway) slot_state: SlotStateMachine,
     /// Signals an attempt to end because memory is short; an attempt subscribes for as long as it runs.
     pub(super) eviction: watch::Sender<()>,
-    pub(super) loss: Arc<HistoryLoss>,
-    pub(super) cache_len: CacheLen,
+    pub(in crate::gateway) loss: Arc<HistoryLoss>,
+    pub(in crate::gateway) cache_len: CacheLen,
     /// Notified when upstream seems to be behind a version that clients have.
     pub(super) doubt: Arc<Notify>,
     /// Set when the process ends: the checkpoint is written a last time.

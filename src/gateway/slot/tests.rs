@@ -176,7 +176,7 @@ impl Stage {
 
     /// Waits for a state.
     async fn wait_for_state(&self, holds: impl Fn(&SlotState) -> bool) -> SlotState {
-        let mut slot_state = self.slot.slot_state.subscribe();
+        let mut slot_state = self.slot.cells.slot_state.subscribe();
         let state = tokio::time::timeout(TIMEOUT, slot_state.wait_for(holds)).await;
         state.unwrap().unwrap().clone()
     }
@@ -502,7 +502,7 @@ async fn another_history_at_lower_versions_is_noticed_and_the_lost_versions_are_
     );
     assert!(new.cache.resume_after(reached).is_ok());
     // The lost versions are known even without a cache.
-    let loss = &histories.stage.slot.loss;
+    let loss = &histories.stage.slot.cells.loss;
     assert!(loss.covers(lost) && !loss.covers(ResourceVersion(lost.0 + 1)));
     tokio::time::pause();
     tokio::time::advance(LOSS_AGE_MAX).await;
@@ -533,7 +533,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
     let mut late = SlotSink {
         cache_sink: CacheSink::new(writer, Duration::ZERO, Arc::clone(recorder).for_cache()),
         served: served.clone(),
-        slot_state: stage.slot.slot_state.clone(),
+        slot_state: stage.slot.cells.slot_state.clone(),
         recorder: Arc::clone(recorder),
         cache_len: CacheLen::default(),
         connections: watch::Sender::new(0),
@@ -626,7 +626,7 @@ async fn a_resource_without_a_cache_has_lost_versions_only_after_a_loss() {
         .await;
     let reach = stage.slot.version_reach(&stage.client, &gvr, ahead).await;
     assert_eq!(reach, VersionReach::Reached);
-    stage.slot.loss.record(ResourceVersion(7));
+    stage.slot.cells.loss.record(ResourceVersion(7));
     let reach = stage.slot.version_reach(&stage.client, &gvr, ahead).await;
     assert_eq!(reach, VersionReach::Lost);
 }

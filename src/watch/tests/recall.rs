@@ -75,7 +75,7 @@ async fn a_client_without_bookmarks_keeps_its_watch() {
     let mut scene = Scene::new(WIDE);
     let recall = WatchRecall::default();
     let mut client = scene.client(&everything(), scene.initial(Marker::None), HOUR);
-    client.body.cursor.bookmarks = None;
+    client.body.cursor.lifetime.bookmarks = None;
     client.body.cursor.hold_recall(&recall);
     assert_eq!(client.poll(), Polled::Waits);
     assert_eq!(recall.movable_count(), 0);
@@ -116,7 +116,7 @@ async fn many_watches_of_a_connection_take_longer_to_end() {
             // The runtime lets a task poll only so many timers in a row.
             yield_now().await;
             let cursor = &mut client.body.cursor;
-            let hold = cursor.recall.as_ref().unwrap();
+            let hold = cursor.guards.recall.as_ref().unwrap();
             assert_eq!(hold.end_spread(), Some(Duration::from_millis(spread)));
             assert_eq!(client.poll(), Polled::Waits);
         }
