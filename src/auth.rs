@@ -26,6 +26,7 @@ pub mod changes;
 pub mod decisions;
 pub mod digest;
 mod extra_key;
+mod flights;
 pub mod front_proxy;
 pub mod guard;
 pub mod impersonation;

@@ -59,7 +59,7 @@ impl ScopeSet {
 }
 
 /// A point in the sequence of changes: their number so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChangePoint(u64);
 
 /// The point of the last change of each scope.
@@ -98,17 +98,21 @@ impl ScopeChanges {
         }
     }
 
-    /// Whether no change after `since` may affect a user's access.
+    /// The point of the last change that may affect a user's access.
     #[must_use]
-    pub fn is_current(&self, since: ChangePoint, user: &User, access: &Access) -> bool {
+    pub fn last(&self, user: &User, access: &Access) -> ChangePoint {
         let of_namespace = match access {
             Access::Path { .. } => None,
             Access::Resource(access) => self.namespaces.get(&access.namespace),
         };
         let of_user = self.users.get(&user.name);
-        let is_before =
-            |changed: Option<&ChangePoint>| changed.is_none_or(|changed| *changed <= since);
-        self.cluster <= since && is_before(of_namespace) && is_before(of_user)
+        let of_scopes = of_namespace.into_iter().chain(of_user).copied();
+        of_scopes.fold(self.cluster, ChangePoint::max)
+    }
+    /// Whether no change after `since` may affect a user's access.
+    #[must_use]
+    pub fn is_current(&self, since: ChangePoint, user: &User, access: &Access) -> bool {
+        self.last(user, access) <= since
     }
 }
 

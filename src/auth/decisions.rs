@@ -1,7 +1,6 @@
 //! A cache of authorizer decisions. Each question is in flight at most once, however many requests wait for its decision, and it
 //! continues when they are cancelled. Questions wait for permits, which callers share.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +8,12 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use moka::future::Cache;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::access_review::AccessVerdict;
 use super::changes::{ChangePoint, ScopeChanges, ScopeSet};
 use super::digest::Digest;
+use super::flights::{FlightWaiter, Flights};
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::review_outage::ReviewOutage;
 use super::review_permits::{ReviewPermit, ReviewPermits};
@@ -58,8 +56,7 @@ pub struct DecisionTtls {
 #[derive(Debug)]
 pub struct Decisions {
     shared: Arc<DecisionsState>,
-    /// Questions in flight. They are aborted when the cache is dropped.
-    tasks: Mutex<JoinSet<()>>,
+    flights: Flights<QuestionFlight, FlightOutcome>,
     /// Permits for questions, shared among callers so that no caller's questions delay those of others.
     permits: ReviewPermits,
     is_caching: bool,
@@ -74,7 +71,7 @@ struct DecisionsState {
     cache: Cache<QuestionKey, CachedDecision, RandomState>,
     /// Identities that may not send self-reviews, with the time and the change point of the refusal.
     forbidden_askers: Cache<IdentityKey, (Instant, ChangePoint), RandomState>,
-    flights: Mutex<Flights>,
+    changes: Mutex<ScopeChanges>,
     metrics: AuthorizationMetrics,
     outage: ReviewOutage,
 }
@@ -82,18 +79,22 @@ struct DecisionsState {
 /// The identity in whose name questions are sent: the digest of its credentials, and the user.
 type IdentityKey = (Option<Digest>, Arc<User>);
 
-/// All questions in flight, and the changes of roles, behind one lock: a change must not be missed between the two.
-#[derive(Debug, Default)]
-struct Flights {
-    changes: ScopeChanges,
-    flights: HashMap<QuestionKey, Flight, RandomState>,
+/// The key of a question in flight. After a change of roles that may affect the decision the key is another one, so that no request joins
+/// a flight from before it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct QuestionFlight {
+    question: QuestionKey,
+    /// The last such change.
+    changed_at: ChangePoint,
 }
 
-/// A question in flight. Several requests may wait for its outcome.
-#[derive(Clone, Debug)]
-struct Flight {
-    change_point: ChangePoint,
-    outcome: watch::Receiver<Option<FlightOutcome>>,
+impl QuestionFlight {
+    fn new(question: &QuestionKey, changes: &ScopeChanges) -> Self {
+        Self {
+            question: question.clone(),
+            changed_at: changes.last(&question.user, &question.access),
+        }
+    }
 }
 
 impl Decisions {
@@ -141,11 +142,11 @@ impl Decisions {
                 ttls,
                 cache,
                 forbidden_askers,
-                flights: Mutex::default(),
+                changes: Mutex::default(),
                 metrics,
                 outage: ReviewOutage::of("SubjectAccessReview"),
             }),
-            tasks: Mutex::default(),
+            flights: Flights::default(),
             permits: ReviewPermits::new(IN_FLIGHT_MAX, WAITING_MAX),
             is_caching: true,
         }
@@ -163,7 +164,7 @@ impl Decisions {
     /// [`ReviewError`] if there is no decision within 30 s.
     pub async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
         if !self.is_caching {
-            let change_point = self.shared.flights().changes.now();
+            let change_point = self.shared.changes().now();
             let purpose = ReviewPurpose::Authorization;
             return self.shared.ask(question, change_point, purpose).await;
         }
@@ -181,7 +182,7 @@ impl Decisions {
     /// # Errors
     /// [`ReviewError`] if there is no decision.
     pub async fn recheck(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
-        let change_point = self.shared.flights().changes.now();
+        let change_point = self.shared.changes().now();
         let decision = self
             .shared
             .ask(question, change_point, ReviewPurpose::Recheck)
@@ -195,7 +196,7 @@ impl Decisions {
 
     /// Invalidates the decisions that changes of roles may affect, including those in flight.
     pub fn forget(&self, scopes: &ScopeSet) {
-        self.shared.flights().changes.record(scopes);
+        self.shared.changes().record(scopes);
     }
 
     /// Removes one decision from the cache.
@@ -206,27 +207,24 @@ impl Decisions {
     /// Whether no change of roles since the question was sent may affect the decision.
     #[must_use]
     pub fn is_current(&self, decision: &CachedDecision, key: &QuestionKey) -> bool {
-        let flights = self.shared.flights();
-        flights.is_current(decision.change_point, key)
+        self.shared.is_current(decision.change_point, key)
     }
 
     async fn await_flight(&self, question: &AccessQuestion, deadline: Instant) -> FlightOutcome {
-        let key = &question.key;
-        let joined = self.shared.flights().join(key);
-        let mut outcome = match joined {
-            Some(outcome) => outcome,
+        let key = QuestionFlight::new(&question.key, &self.shared.changes());
+        let waiter = match self.flights.join(&key) {
+            Some(waiter) => waiter,
             None => {
                 let permit = self.permit(question.payer, deadline).await?;
                 // Another flight may have stored a decision while this request waited for its permit.
-                if let Some(outcome) = self.shared.cached(key).await {
+                if let Some(outcome) = self.shared.cached(&question.key).await {
                     return outcome;
                 }
-                self.flight(question, permit)
+                self.flight(question, permit)?
             }
         };
-        let outcome = tokio::time::timeout_at(deadline, outcome.wait_for(Option::is_some)).await;
+        let outcome = tokio::time::timeout_at(deadline, waiter.outcome()).await;
         let outcome = outcome.map_err(|_elapsed| unavailable("the access review timed out"))?;
-        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
         outcome.unwrap_or_else(|| Err(unavailable("the access review was aborted")))
     }
 
@@ -239,79 +237,37 @@ impl Decisions {
         permit.ok().flatten().ok_or(ReviewError::Busy)
     }
 
-    /// Joins the question's flight, or starts it. The flight continues when all requests that wait for it are cancelled.
+    /// Joins the question's flight, or starts it.
     fn flight(
         &self,
         question: &AccessQuestion,
         permit: ReviewPermit,
-    ) -> watch::Receiver<Option<FlightOutcome>> {
-        let mut flights = self.shared.flights();
-        if let Some(outcome) = flights.join(&question.key) {
-            return outcome;
-        }
-        let (sender, outcome) = watch::channel(None);
-        let change_point = flights.changes.now();
-        let flight = Flight {
-            change_point,
-            outcome: outcome.clone(),
+    ) -> Result<FlightWaiter<FlightOutcome>, ReviewError> {
+        let (key, change_point) = {
+            let changes = self.shared.changes();
+            (QuestionFlight::new(&question.key, &changes), changes.now())
         };
-        flights.flights.insert(question.key.clone(), flight);
-        drop(flights);
-        let (shared, question) = (Arc::clone(&self.shared), question.clone());
-        let mut tasks = self.tasks.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move {
-            let landing = Landing {
-                shared: &shared,
-                key: &question.key,
-                change_point,
-            };
-            let outcome = shared.ask_with_retries(&question, change_point).await;
-            shared
-                .store_outcome(&question, &outcome, change_point)
-                .await;
-            drop(landing);
-            drop(permit);
-            sender.send_replace(Some(outcome));
-        });
-        outcome
-    }
-}
-
-/// Removes a flight on drop, also if its task panics.
-struct Landing<'a> {
-    shared: &'a DecisionsState,
-    key: &'a QuestionKey,
-    change_point: ChangePoint,
-}
-
-impl Drop for Landing<'_> {
-    fn drop(&mut self) {
-        let mut flights = self.shared.flights();
-        // After a change of roles, a newer flight may have replaced this one.
-        let is_own = |flight: &Flight| flight.change_point == self.change_point;
-        if flights.flights.get(self.key).is_some_and(is_own) {
-            flights.flights.remove(self.key);
-        }
-    }
-}
-
-impl Flights {
-    /// The question's flight, unless it started before a change that may affect the decision.
-    fn join(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<FlightOutcome>>> {
-        let flight = self.flights.get(key)?;
-        let is_current = self.is_current(flight.change_point, key);
-        is_current.then(|| flight.outcome.clone())
-    }
-
-    fn is_current(&self, since: ChangePoint, key: &QuestionKey) -> bool {
-        self.changes.is_current(since, &key.user, &key.access)
+        self.flights.join_or_begin(key, || {
+            let (shared, question) = (Arc::clone(&self.shared), question.clone());
+            Ok(async move {
+                let outcome = shared.ask_with_retries(&question, change_point).await;
+                shared
+                    .store_outcome(&question, &outcome, change_point)
+                    .await;
+                drop(permit);
+                outcome
+            })
+        })
     }
 }
 
 impl DecisionsState {
-    fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock()
+    fn changes(&self) -> MutexGuard<'_, ScopeChanges> {
+        self.changes.lock()
+    }
+
+    fn is_current(&self, since: ChangePoint, key: &QuestionKey) -> bool {
+        self.changes().is_current(since, &key.user, &key.access)
     }
 
     async fn cached(&self, key: &QuestionKey) -> Option<FlightOutcome> {
@@ -329,11 +285,7 @@ impl DecisionsState {
             false => self.ttls.deny,
         };
         let is_fresh = decision.asked_at.elapsed() < ttl;
-        let is_current = || {
-            let flights = self.flights();
-            flights.is_current(decision.change_point, key)
-        };
-        (is_fresh && is_current()).then_some(decision)
+        (is_fresh && self.is_current(decision.change_point, key)).then_some(decision)
     }
 
     /// Caches the outcome of a flight, if outcomes of its kind are cached.
@@ -361,7 +313,7 @@ impl DecisionsState {
         else {
             return false;
         };
-        refused_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.flights().is_current(change_point, key)
+        refused_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.is_current(change_point, key)
     }
 
     async fn store(&self, key: QuestionKey, decision: CachedDecision) {

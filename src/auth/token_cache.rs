@@ -1,19 +1,16 @@
 //! A cache of token reviews. At most one review of a token is in flight, however many requests bring the token, and it continues when
 //! they are cancelled. The cache keys are keyed hashes; tokens themselves are not stored.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::bearer;
 use super::caller::BearerToken;
 use super::digest::{CredentialHasher, Digest, RandomnessError};
+use super::flights::{FlightWaiter, Flights};
 use super::review_outage::ReviewOutage;
 use super::review_permits::{PendingPermit, ReviewPermits};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
@@ -28,8 +25,7 @@ pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// A cache of the users of bearer tokens.
 pub struct TokenCache {
     shared: Arc<TokenCacheState>,
-    /// Reviews in flight. They are aborted when the cache is dropped.
-    tasks: Mutex<JoinSet<()>>,
+    flights: Flights<FlightKey, TokenVerdict>,
 }
 
 struct TokenCacheState {
@@ -42,7 +38,6 @@ struct TokenCacheState {
     bad: Cache<Digest, TokenEntry>,
     /// Held while a verdict is stored, so that the verdict of the later review wins.
     storing: tokio::sync::Mutex<()>,
-    flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
     /// Permits for reviews of new tokens. Rechecks of open streams need none, because `rechecks` bounds their number.
     permits: ReviewPermits,
     outage: ReviewOutage,
@@ -90,11 +85,10 @@ impl TokenCache {
                 good: bounded_cache(GOOD_LEN_MAX, GOOD_TTL),
                 bad: bounded_cache(BAD_LEN_MAX, BAD_TTL),
                 storing: tokio::sync::Mutex::default(),
-                flights: Mutex::default(),
                 permits: ReviewPermits::new(REVIEWS_MAX, WAITING_MAX),
                 outage: ReviewOutage::of("TokenReview"),
             }),
-            tasks: Mutex::default(),
+            flights: Flights::default(),
         })
     }
 
@@ -146,9 +140,7 @@ impl TokenCache {
         token: &BearerToken,
         peer: Option<Peer>,
     ) -> TokenVerdict {
-        let mut verdict = self.flight(key, token, peer)?;
-        let verdict = verdict.wait_for(Option::is_some).await;
-        let verdict = verdict.ok().and_then(|verdict| verdict.clone());
+        let verdict = self.flight(key, token, peer)?.outcome().await;
         verdict.unwrap_or_else(|| Err(unavailable("the review was aborted")))
     }
 
@@ -158,33 +150,16 @@ impl TokenCache {
         key: FlightKey,
         token: &BearerToken,
         peer: Option<Peer>,
-    ) -> Result<watch::Receiver<Option<TokenVerdict>>, ReviewError> {
-        let mut flights = self.shared.flights();
-        if let Some(verdict) = flights.get(&key) {
-            return Ok(verdict.clone());
-        }
-        let permit = peer.map(|peer| {
-            let permit = self.shared.permits.request(peer);
-            permit.ok_or(ReviewError::Busy)
-        });
-        let permit = permit.transpose()?;
-        let (sender, receiver) = watch::channel(None);
-        flights.insert(key, receiver.clone());
-        drop(flights);
-        let guard = FlightGuard {
-            shared: Arc::clone(&self.shared),
-            key,
-        };
-        let token = token.clone();
-        let mut tasks = self.tasks.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move {
-            let verdict = guard.shared.review_in_time(key, &token, permit).await;
-            // The verdict is cached, so later requests need not join this flight.
-            drop(guard);
-            sender.send_replace(Some(verdict));
-        });
-        Ok(receiver)
+    ) -> Result<FlightWaiter<TokenVerdict>, ReviewError> {
+        self.flights.join_or_begin(key, || {
+            let permit = peer.map(|peer| {
+                let permit = self.shared.permits.request(peer);
+                permit.ok_or(ReviewError::Busy)
+            });
+            let permit = permit.transpose()?;
+            let (shared, token) = (Arc::clone(&self.shared), token.clone());
+            Ok(async move { shared.review_in_time(key, &token, permit).await })
+        })
     }
 }
 
@@ -276,22 +251,6 @@ impl TokenCacheState {
         }
         other.invalidate(&digest).await;
         memory.insert(digest, entry).await;
-    }
-
-    fn flights(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>> {
-        self.flights.lock()
-    }
-}
-
-/// The entry of a flight. It is removed on drop, also if the review panics.
-struct FlightGuard {
-    shared: Arc<TokenCacheState>,
-    key: FlightKey,
-}
-
-impl Drop for FlightGuard {
-    fn drop(&mut self) {
-        self.shared.flights().remove(&self.key);
     }
 }
 

@@ -4,14 +4,14 @@
 //! the cache is fresh once its watch has passed that version. On a quiet resource the watch passes nothing while other resources advance
 //! the version; then the names and versions of all objects are compared (decision 3).
 
+mod shared_question;
 mod upstream_version;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::blocking::spawn_blocking;
@@ -24,6 +24,7 @@ use crate::upstream::driver::{
 };
 use crate::upstream::object_versions::ObjectVersions;
 use crate::view::ServedResource;
+use shared_question::SharedQuestion;
 use upstream_version::UpstreamVersion;
 
 /// The watch of a busy resource passes the version within milliseconds; after this time the resource counts as quiet.
@@ -65,11 +66,9 @@ impl ResourceFreshness {
         if served.hub.is_closed() {
             return Latest::Unknown;
         }
-        let answer = self.inquiry(&served.cache).join(fetch, served);
-        match tokio::time::timeout(ANSWER_WAIT, answer).await {
-            Ok(Ok(latest)) => latest,
-            Ok(Err(_)) | Err(_) => Latest::Unknown,
-        }
+        let inquiry = self.inquiry(&served.cache);
+        let answer = tokio::time::timeout(ANSWER_WAIT, inquiry.latest(fetch, served)).await;
+        answer.ok().flatten().unwrap_or(Latest::Unknown)
     }
 
     /// Upstream's version, read after this call has begun; `None` if upstream does not answer in time, or has not lately. Callers that wait
@@ -95,16 +94,13 @@ impl ResourceFreshness {
 #[derive(Debug)]
 struct Inquiry {
     cache: Weak<WatchCache>,
+    question: SharedQuestion<Latest>,
     state: Mutex<InquiryState>,
     doubt: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct InquiryState {
-    /// Readers that wait for the next question.
-    waiters: Vec<oneshot::Sender<Latest>>,
-    /// The task that asks until no reader waits.
-    task: Option<JoinHandle<()>>,
     proof: Option<Proof>,
     /// No comparison may start before this time.
     compare_at: Option<Instant>,
@@ -122,6 +118,7 @@ impl Inquiry {
     fn new(cache: &Arc<WatchCache>, doubt: &Arc<Notify>) -> Self {
         Self {
             cache: Arc::downgrade(cache),
+            question: SharedQuestion::default(),
             state: Mutex::default(),
             doubt: Arc::clone(doubt),
         }
@@ -135,43 +132,22 @@ impl Inquiry {
         self.state.lock()
     }
 
-    fn join<F: Fetch>(
+    async fn latest<F: Fetch>(
         self: &Arc<Self>,
         fetch: &Arc<F>,
         served: &ServedResource,
-    ) -> oneshot::Receiver<Latest> {
-        let (sender, answer) = oneshot::channel();
-        let mut state = self.state();
-        state.waiters.push(sender);
-        // A task that panicked has dropped its readers' senders; it is replaced.
-        if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            let task = Arc::clone(self).run_questions(Arc::clone(fetch), served.clone());
-            state.task = Some(tokio::spawn(task));
-        }
-        answer
-    }
-
-    /// Asks upstream until no reader waits.
-    async fn run_questions<F: Fetch>(self: Arc<Self>, fetch: Arc<F>, served: ServedResource) {
-        while let Some(waiters) = self.take_waiters() {
-            let answer =
-                tokio::time::timeout(ANSWER_WAIT, self.ask_upstream(&*fetch, &served)).await;
-            let latest = answer.unwrap_or(Latest::Unknown);
-            for sender in waiters {
-                // A reader that has gone away needs no response.
-                let _ = sender.send(latest.clone());
+    ) -> Option<Latest> {
+        let (inquiry, fetch, served) = (Arc::clone(self), Arc::clone(fetch), served.clone());
+        let answer = self.question.answer(move || {
+            let (inquiry, fetch, served) =
+                (Arc::clone(&inquiry), Arc::clone(&fetch), served.clone());
+            async move {
+                let asked = inquiry.ask_upstream(&*fetch, &served);
+                let answer = tokio::time::timeout(ANSWER_WAIT, asked).await;
+                answer.unwrap_or(Latest::Unknown)
             }
-        }
-    }
-
-    fn take_waiters(&self) -> Option<Vec<oneshot::Sender<Latest>>> {
-        let mut state = self.state();
-        state.waiters.retain(|sender| !sender.is_closed());
-        if state.waiters.is_empty() {
-            state.task = None;
-            return None;
-        }
-        Some(std::mem::take(&mut state.waiters))
+        });
+        answer.await
     }
 
     async fn ask_upstream<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {

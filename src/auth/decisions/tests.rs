@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
+use tokio::sync::watch;
+
 use super::super::access::{Access, ResourceAccess};
 use super::super::caller::BearerToken;
 use super::super::changes::RoleScope;

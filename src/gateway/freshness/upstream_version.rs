@@ -3,34 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
+use super::shared_question::SharedQuestion;
 use crate::resource::{Gvr, ResourceVersion};
 use crate::upstream::driver::{Collection, Fetch, newest_version};
 
 /// How long upstream is not asked again after a request that failed. Otherwise thousands of watches that come while upstream is silent would
-/// each send a request of their own, one after the other.
+/// each wait for requests that fail, one after the other.
 const FAILURE_AGE: Duration = Duration::from_secs(1);
 
 /// Upstream's version of one resource.
 #[derive(Debug, Default)]
-pub(super) struct UpstreamVersion(Mutex<VersionQuestions>);
-
-#[derive(Debug, Default)]
-struct VersionQuestions {
-    /// The request in progress, and when it began. It goes on when its caller leaves.
-    running: Option<(Instant, JoinHandle<VersionAnswer>)>,
-    last: Option<VersionAnswer>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct VersionAnswer {
-    asked_at: Instant,
-    came_at: Instant,
-    /// `None` if the request failed.
-    version: Option<ResourceVersion>,
+pub(super) struct UpstreamVersion {
+    question: SharedQuestion<Option<ResourceVersion>>,
+    failed_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl UpstreamVersion {
@@ -41,62 +29,29 @@ impl UpstreamVersion {
         gvr: &Gvr,
         time_max: Duration,
     ) -> Option<ResourceVersion> {
-        let called_at = Instant::now();
-        let read = async {
-            let mut questions = self.0.lock().await;
-            // Its caller has left.
-            questions.finish().await;
-            if let Some(answer) = questions.last
-                && answer.is_for(called_at)
-            {
-                return answer.version;
-            }
-            questions.start(fetch, gvr, time_max);
-            questions.finish().await;
-            questions.last?.version
-        };
-        timeout(time_max, read).await.ok().flatten()
-    }
-}
-
-impl VersionQuestions {
-    fn start<F: Fetch>(&mut self, fetch: &Arc<F>, gvr: &Gvr, time_max: Duration) {
-        let (fetch, gvr) = (Arc::clone(fetch), gvr.clone());
-        let asked_at = Instant::now();
-        let task = tokio::spawn(async move {
-            let version = timeout(time_max, newest_version(&*fetch, &Collection::all(&gvr))).await;
-            VersionAnswer {
-                asked_at,
-                came_at: Instant::now(),
-                version: version
+        let (fetch, collection) = (Arc::clone(fetch), Collection::all(gvr));
+        let failed_at = Arc::clone(&self.failed_at);
+        let answer = self.question.answer(move || {
+            let (fetch, collection) = (Arc::clone(&fetch), collection.clone());
+            let failed_at = Arc::clone(&failed_at);
+            async move {
+                if failed_at
+                    .lock()
+                    .is_some_and(|at| at.elapsed() < FAILURE_AGE)
+                {
+                    return None;
+                }
+                let newest = timeout(time_max, newest_version(&*fetch, &collection)).await;
+                let version = newest
                     .ok()
                     .and_then(Result::ok)
-                    .map(|newest| newest.version),
+                    .map(|newest| newest.version);
+                if version.is_none() {
+                    *failed_at.lock() = Some(Instant::now());
+                }
+                version
             }
         });
-        self.running = Some((asked_at, task));
-    }
-
-    /// Waits for the request in progress. Can be cancelled.
-    async fn finish(&mut self) {
-        let Some((asked_at, task)) = &mut self.running else {
-            return;
-        };
-        // The answer may have come long before somebody collects it. A task that panicked has none.
-        let answer = task.await.unwrap_or(VersionAnswer {
-            asked_at: *asked_at,
-            came_at: *asked_at,
-            version: None,
-        });
-        self.last = Some(answer);
-        self.running = None;
-    }
-}
-
-impl VersionAnswer {
-    /// Whether the answer will do for a caller who came at this time.
-    fn is_for(&self, called_at: Instant) -> bool {
-        let is_later = self.asked_at > called_at;
-        is_later || self.version.is_none() && self.came_at.elapsed() < FAILURE_AGE
+        timeout(time_max, answer).await.ok().flatten().flatten()
     }
 }
