@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures everything that docs/PERFORMANCE.md and README quote, and writes both: about 75 minutes on two processors with nothing else to do.
+# Measures everything that docs/PERFORMANCE.md and README quote, and writes both: about an hour on two processors with nothing else to do.
 #
 #   loadtest/performance.sh            into docs/performance/report.json, docs/PERFORMANCE.md and README.md
 #   loadtest/performance.sh --trial    everything tiny, with unoptimised programs, into target/performance-trial: does it work?
@@ -45,10 +45,9 @@ scenarios=(
   "start 1 embedded,real"
 )
 benches=(fanout memory auth decode start ring)
-informers=(typed/client-go typed/kube-rs typed/ours typed/ours-packed bare/client-go bare/ours-packed metadata/client-go metadata/ours)
-scale=1 profile=release pods=100000 effort=() out=docs/performance informer_flags=()
+scale=1 profile=release effort=() out=docs/performance
 if [ -n "$trial" ]; then
-  scale=0.02 profile=debug pods=500 effort=(--quick) out=$target/performance-trial informer_flags=(--churn 2s --settle 1s)
+  scale=0.02 profile=debug effort=(--quick) out=$target/performance-trial
   mkdir -p "$out"
 fi
 programs=$target/$profile
@@ -89,11 +88,6 @@ for entry in "${scenarios[@]}"; do
   [ -f "$work/$name/report.json" ] || die "$name left no report"
   inputs+=("$work/$name/report.json")
 done
-
-say "informers"
-BIN=$programs loadtest/informers.sh --pods "$pods" --rows "$(IFS=,; echo "${informers[*]}")" --apart-only \
-  ${informer_flags[@]+"${informer_flags[@]}"} --json "$work/informers.json" >/dev/null || failed+=(informers)
-[ ! -f "$work/informers.json" ] || inputs+=("loadtest/performance/informers.yaml=$work/informers.json")
 
 for bench in "${benches[@]}"; do
   say "bench $bench"

@@ -1,5 +1,5 @@
-//! A process that attacks a server. It uses one thread, and the number of clients, the rate and the time are bounded, so that it does not
-//! starve the server of CPU. It prints its counts to standard output, a line of JSON at a time, and ends with its parent.
+//! Attacks on a server. An attack uses one thread, and the number of clients and the rate are bounded, so that it does not starve the server
+//! of CPU.
 
 pub mod certificates;
 mod frames;
@@ -9,36 +9,27 @@ mod streams;
 mod writes;
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Result;
-use clap::Parser;
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::sync::Mutex;
+use anyhow::{Result, anyhow};
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cli::seconds;
-use crate::command::{Subcommand, block_on};
 use crate::process::raise_open_files;
 use crate::target::Target;
 pub use kind::Attack;
 
 /// A client waits for this time before it returns after it was closed or refused.
 const BACK_AFTER: Duration = Duration::from_millis(500);
-/// How often the counts are printed.
-const PRINT_EVERY: Duration = Duration::from_millis(100);
 
-/// Counts of an attack.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct AttackCounts {
     /// Clients whose first operation has completed or was refused.
     pub started: u64,
-    /// Connections that are open.
     pub connections: u64,
     /// Requests answered with success, frames sent, or chains of certificates found invalid.
     pub done: u64,
@@ -51,7 +42,7 @@ pub struct AttackCounts {
 }
 
 /// [`AttackCounts`] while they grow. Relaxed: each number stands alone.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 struct AttackCounters {
     started: AtomicU64,
     connections: AtomicU64,
@@ -61,6 +52,20 @@ struct AttackCounters {
     written: AtomicU64,
 }
 
+impl AttackCounters {
+    fn now(&self) -> AttackCounts {
+        let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        AttackCounts {
+            started: value(&self.started),
+            connections: value(&self.connections),
+            done: value(&self.done),
+            refused: value(&self.refused),
+            closed: value(&self.closed),
+            written: value(&self.written),
+        }
+    }
+}
+
 fn count(of: &AtomicU64) {
     of.fetch_add(1, Ordering::Relaxed);
 }
@@ -68,8 +73,7 @@ fn count(of: &AtomicU64) {
 /// State that all clients of an attack share.
 #[derive(Debug)]
 struct AttackState {
-    target: Target,
-    flags: Attacker,
+    flags: AttackConfig,
     counts: AttackCounters,
     pace: RateLimiter,
 }
@@ -126,74 +130,73 @@ impl RateLimiter {
     }
 }
 
-/// A hostile client, in a process of its own.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "attack", hide = true)]
-pub struct Attacker {
-    /// Server under attack.
-    #[arg(long)]
-    pub target: String,
-    /// CA certificates for https, PEM.
-    #[arg(long)]
-    pub ca: Option<PathBuf>,
+/// The kind of an attack and its size.
+#[derive(Debug, Clone)]
+pub struct AttackConfig {
+    pub target: Target,
     /// API server for the attack's own writes.
-    #[arg(long)]
     pub reference: String,
-    /// Kind of attack.
-    #[arg(long, value_enum)]
     pub attack: Attack,
-    /// Number of clients.
-    #[arg(long)]
     pub clients: usize,
     /// Requests or frames a second of all of them.
-    #[arg(long)]
     pub rate: f64,
     /// Local address of the clients.
-    #[arg(long)]
     pub source: Ipv4Addr,
-    /// The process ends after this time at the latest.
-    #[arg(long, value_parser = seconds)]
-    pub life: Duration,
 }
 
-impl Subcommand for Attacker {
-    fn execute(&self) -> Result<bool> {
-        block_on(run(self)).map(|()| true)
+/// An attack in a thread of its own, which ends when this is dropped.
+#[derive(Debug)]
+pub struct AttackThread {
+    state: Arc<AttackState>,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl AttackThread {
+    pub fn start(config: AttackConfig) -> Result<Self> {
+        raise_open_files(config.clients)?;
+        let state = Arc::new(AttackState {
+            pace: RateLimiter::at(config.rate),
+            flags: config,
+            counts: AttackCounters::default(),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let scene = state.clone();
+        let thread = std::thread::Builder::new()
+            .name("attack".to_owned())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                runtime.block_on(async {
+                    // All clients end with the set.
+                    let mut clients = JoinSet::new();
+                    begin(&scene, &mut clients).await?;
+                    // An error means that the owner is gone.
+                    let _ = stopped.await;
+                    Ok(())
+                })
+            })?;
+        Ok(Self {
+            state,
+            stop,
+            thread,
+        })
     }
-}
 
-/// Runs until standard input ends, or for as long as the flags allow.
-async fn run(flags: &Attacker) -> Result<()> {
-    raise_open_files(flags.clients)?;
-    let scene = Arc::new(AttackState {
-        target: Target::new(&flags.target, None, flags.ca.as_deref())?,
-        pace: RateLimiter::at(flags.rate),
-        flags: flags.clone(),
-        counts: AttackCounters::default(),
-    });
-    // All clients end with the set.
-    let mut clients = JoinSet::new();
-    begin(&scene, &mut clients).await?;
-    let mut input = BufReader::new(tokio::io::stdin()).lines();
-    let end = tokio::time::sleep(flags.life);
-    tokio::pin!(end);
-    let mut tick = tokio::time::interval(PRINT_EVERY);
-    loop {
-        tokio::select! {
-            // All futures can be cancelled without loss.
-            line = input.next_line() => match line? {
-                Some(_) => {}
-                None => return print_counts(&scene),
-            },
-            () = &mut end => return print_counts(&scene),
-            _ = tick.tick() => print_counts(&scene)?,
-        }
+    /// Whether all its clients have connected or were refused.
+    pub fn has_started(&self) -> bool {
+        self.state.counts.now().started >= self.state.flags.clients as u64
     }
-}
 
-fn print_counts(scene: &AttackState) -> Result<()> {
-    println!("{}", serde_json::to_string(&scene.counts)?);
-    Ok(())
+    /// Ends it; returns its counts.
+    pub async fn finish(self) -> Result<AttackCounts> {
+        let counts = self.state.counts.now();
+        let _ = self.stop.send(());
+        let ended = tokio::task::spawn_blocking(|| self.thread.join()).await?;
+        ended.map_err(|_| anyhow!("the attack panicked"))??;
+        Ok(counts)
+    }
 }
 
 async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {

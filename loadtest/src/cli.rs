@@ -57,9 +57,6 @@ pub struct WatchFlags {
     /// Streams on each HTTP/2 connection.
     #[arg(long, default_value_t = 100)]
     pub streams_per_connection: usize,
-    /// Processes that the watchers are split over: each may have as many connections as it may have open files.
-    #[arg(long, default_value_t = 1)]
-    pub processes: usize,
 }
 
 /// Flags of scenarios with churn.

@@ -80,7 +80,6 @@ impl Client {
         Ok((status, body))
     }
 
-    /// Gets a JSON document.
     pub async fn json(&mut self, path: &str) -> Result<serde_json::Value> {
         let (status, body) = self.call(Method::GET, path, Vec::new()).await?;
         if status != StatusCode::OK {

@@ -14,7 +14,6 @@ pub trait Subcommand: Parser {
 /// An entry in a program's list of subcommands.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its name and flags.
     pub command: fn() -> Command,
     /// Runs it; false if a check has failed.
     pub execute: fn(&ArgMatches) -> Result<bool>,

@@ -30,7 +30,6 @@ pub struct Http2Client {
 
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// GET, POST, …
     pub method: Method,
     pub path: &'a str,
     pub accept: &'a str,

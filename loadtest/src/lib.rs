@@ -1,7 +1,7 @@
 //! Load tests for kube-fanout and any Kubernetes API server: swarms of clients that verify what they receive.
 //!
 //! The library holds what its two programs share: `kube-fanout-loadtest`, with a scenario behind most of its subcommands, and
-//! `kube-fanout-informers`, which compares implementations of informers. Exit code 0: every check passed; 1: events were lost, duplicated,
+//! `kube-fanout-informers`, which runs informers for the real suites. Exit code 0: every check passed; 1: events were lost, duplicated,
 //! out of order or incomplete, or the run failed; 2: wrong usage.
 
 mod attack;
@@ -14,7 +14,6 @@ mod informers;
 mod lister;
 mod pods;
 mod process;
-mod progress;
 mod recorder;
 mod recording;
 mod report;
@@ -37,7 +36,6 @@ use clap::Command;
 use command::Entry;
 use scenario::entry;
 
-/// The gateway uses the same allocator, so its informer has it in the comparison of informers, and so has kube-rs's reflector.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -47,16 +45,11 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::stalled::Stalled>(),
     entry::<scenario::herd::RelistHerd>(),
     entry::<scenario::herd::gzip::GzipHerd>(),
-    entry::<scenario::idle_memory::IdleMemory>(),
-    entry::<scenario::burst::Burst>(),
     entry::<scenario::quiet_end::QuietEnd>(),
     entry::<scenario::node_selectors::NodeSelectors>(),
-    entry::<scenario::burst::big_object::BigObject>(),
     entry::<scenario::herd::watch_list::WatchListHerd>(),
     entry::<scenario::slow::Slow>(),
     entry::<scenario::joiners::Joiners>(),
-    entry::<scenario::herd::BigLists>(),
-    entry::<scenario::rate::Rate>(),
     entry::<scenario::overload::Overload>(),
     entry::<scenario::drain::Drain>(),
     entry::<scenario::hostile::Hostile>(),
@@ -65,11 +58,7 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::rolling::Rolling>(),
     entry::<scenario::kubelets::Kubelets>(),
     Entry::of::<socket_loop::SocketLoop>(),
-    Entry::of::<scenario::workers::process::Part>(),
-    Entry::of::<attack::Attacker>(),
     Entry::of::<runner::Runner>(),
-    Entry::of::<runner::Render>(),
-    Entry::of::<runner::compare::Compare>(),
     Entry::of::<runner::documents::Merge>(),
     Entry::of::<runner::documents::Page>(),
     Entry::of::<runner::documents::Quote>(),
@@ -78,10 +67,8 @@ const LOADTEST: &[Entry] = &[
 
 /// The subcommands of `kube-fanout-informers`.
 const INFORMERS: &[Entry] = &[
-    Entry::of::<informers::Compare>(),
-    Entry::of::<informers::SeedPods>(),
-    Entry::of::<informers::follow::Follow>(),
-    Entry::of::<informers::crowd::Crowd>(),
+    Entry::of::<informers::Follow>(),
+    Entry::of::<informers::Crowd>(),
 ];
 
 fn loadtest_command() -> Command {
@@ -90,7 +77,7 @@ fn loadtest_command() -> Command {
 }
 
 fn informers_command() -> Command {
-    let about = "Compares client-go's informers, kube-rs's reflector and this project's informer on the same pods";
+    let about = "Informers of this project and of kube-rs, for tests that compare their stores";
     command::command("kube-fanout-informers", about, INFORMERS)
 }
 

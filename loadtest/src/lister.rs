@@ -32,7 +32,6 @@ const END_LEN: usize = 2;
 /// What was found in one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListResult {
-    /// The list's resource version.
     pub version: Option<u64>,
     /// Number of items, counted by a field that each has once.
     pub items: u64,

@@ -1,12 +1,10 @@
-//! Pods as controllers and kubelets write them: created in numbers, changed at a rate, and listed for comparison.
+//! Pods as controllers and kubelets write them, created in numbers.
 
 mod body;
-mod churn;
 mod digest;
 mod seed;
 
-pub use churn::PodChurn;
-pub use digest::{StoreDigest, digest, server_digest};
+pub use digest::digest;
 pub use seed::seed;
 
 use clap::Args;

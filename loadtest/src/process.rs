@@ -1,6 +1,5 @@
 //! CPU time and memory of processes and of the machine, and limits of open files, as `/proc` has them.
 
-pub mod piped;
 pub mod series;
 
 use std::time::Duration;

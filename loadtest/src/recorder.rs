@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 
 use crate::results::Results;
 use crate::texts::Texts;
@@ -43,7 +42,6 @@ pub struct Control {
     pub ready: AtomicUsize,
     /// Streams that slow clients have left to watch again.
     pub renewals: AtomicU64,
-    /// Events delivered so far.
     pub delivered: AtomicU64,
     /// When the newest of them arrived, nanoseconds since the epoch.
     pub last_delivery_ns: AtomicU64,
@@ -84,7 +82,6 @@ impl Control {
         }
     }
 
-    /// Ends the measured window.
     pub fn measure_until_now(&self) {
         self.measure_until_ns.store(now_ns(), Ordering::Relaxed);
     }
@@ -119,49 +116,24 @@ pub fn now_ns() -> u64 {
     u64::try_from((*wall + started.elapsed()).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Counters of one thread.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Recorder {
     /// Time from the sending of a write to its event, microseconds.
-    #[serde(with = "values")]
     pub latency: Histogram<u64>,
     /// Time from when the write was due; it includes the time that the writes of a slow writer waited for each other.
-    #[serde(with = "values")]
     pub latency_from_due: Histogram<u64>,
     pub events: u64,
     /// Body bytes.
     pub bytes: u64,
     pub bookmarks: u64,
     /// The newest version that any watcher of this thread has received.
-    #[serde(skip)]
     pub newest_version: u64,
     /// Why streams and connections ended, and how often.
     pub ends: BTreeMap<String, u64>,
     /// The first few error messages.
     pub messages: Texts,
-    #[serde(skip)]
     now_ns: u64,
-    #[serde(skip)]
     window: (u64, u64),
-}
-
-/// A histogram, for another process: its values, and how often each occurred.
-mod values {
-    use hdrhistogram::Histogram;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(of: &Histogram<u64>, to: S) -> Result<S::Ok, S::Error> {
-        let values = of.iter_recorded();
-        to.collect_seq(values.map(|one| (one.value_iterated_to(), one.count_at_value())))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Histogram<u64>, D::Error> {
-        let mut histogram = super::latencies();
-        for (value, count) in Vec::<(u64, u64)>::deserialize(from)? {
-            histogram.saturating_record_n(value, count);
-        }
-        Ok(histogram)
-    }
 }
 
 impl Default for Recorder {
@@ -274,7 +246,6 @@ impl Recorder {
         }
     }
 
-    /// Adds another thread's counters.
     pub fn merge(&mut self, other: &Self) {
         // The bounds are equal, so this cannot fail.
         let _ = self.latency.add(&other.latency);
@@ -291,25 +262,9 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    //! Counters survive the way to another process, and latencies count from both moments.
+    //! Latencies count from both moments.
 
     use super::*;
-
-    #[test]
-    fn counts_survive_the_way_to_another_process() {
-        let mut recorder = Recorder::default();
-        recorder.end("left");
-        recorder.events = 7;
-        for value in [3, 3, 900, 70_000] {
-            recorder.latency.record(value).unwrap();
-            recorder.latency_from_due.record(value * 2).unwrap();
-        }
-        let text = serde_json::to_string(&recorder).unwrap();
-        let read: Recorder = serde_json::from_str(&text).unwrap();
-        assert_eq!(read.latency, recorder.latency);
-        assert_eq!(read.latency_from_due, recorder.latency_from_due);
-        assert_eq!((read.events, read.ends), (7, recorder.ends));
-    }
 
     #[test]
     fn a_late_write_counts_from_when_it_was_due_too() {

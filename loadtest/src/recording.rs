@@ -115,10 +115,8 @@ impl Drop for Recording {
     }
 }
 
-/// The task that records.
 struct ReferenceRecorder {
     path: String,
-    /// Version to resume from.
     resume: u64,
     kept: Arc<Mutex<Reference>>,
     delays: Arc<Mutex<Delays>>,

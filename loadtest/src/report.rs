@@ -2,16 +2,13 @@
 //!
 //! Everything here is a function of the kept JSON, so that a report can be rendered again; nothing is measured.
 
-pub mod chart;
 pub mod claim;
 pub mod figure;
-pub mod histogram;
 pub mod html;
 pub mod markdown;
 pub mod merge;
 pub mod number;
 pub mod page;
-pub mod side_by_side;
 pub mod target;
 
 use std::collections::BTreeMap;
@@ -25,14 +22,13 @@ use figure::Figure;
 use target::{Comparison, FigureTarget};
 
 /// The file in a report's folder from which the page is made.
-pub const JSON: &str = "report.json";
+const JSON: &str = "report.json";
 const HTML: &str = "report.html";
 /// The format of the JSON. Format 1 had one value per figure, and no commit.
 pub const SCHEMA: u32 = 2;
 /// The column that scenarios name after the server under test.
 pub const TARGET_COLUMN: &str = "target";
 
-/// Everything of one invocation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`] of the program that wrote it.
@@ -49,7 +45,6 @@ pub struct Report {
     pub source: Option<String>,
     /// The machine that the run was made on.
     pub machine: Machine,
-    /// Version by program.
     pub versions: BTreeMap<String, String>,
     /// Statements about the figures, for readers of the JSON; computed again whenever it is read here.
     pub claims: Vec<Claim>,
@@ -62,7 +57,6 @@ pub struct Report {
 pub struct Machine {
     /// Processors that this process may use.
     pub cores: usize,
-    /// Model of the processors.
     pub processor: String,
     pub memory_mib: u64,
     pub kernel: String,
@@ -75,9 +69,7 @@ pub struct Machine {
 /// A scenario file with all its runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScenarioReport {
-    /// Name of the file.
     pub name: String,
-    /// Description of the scenario.
     pub about: String,
     /// The command that runs it alone.
     #[serde(default)]
@@ -89,7 +81,6 @@ pub struct ScenarioReport {
     /// The figures that are shown first and drawn.
     pub show: Vec<String>,
     pub compare: Vec<Comparison>,
-    /// Targets of the figures.
     pub targets: Vec<FigureTarget>,
     /// One run per server and size.
     pub runs: Vec<RunReport>,
@@ -98,7 +89,6 @@ pub struct ScenarioReport {
 /// A scenario against one set of servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunReport {
-    /// Label of the servers.
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
@@ -119,7 +109,6 @@ pub struct RunReport {
     /// Usage of the servers' processes at the end, and of the machine before.
     #[serde(default)]
     pub whole: BTreeMap<String, Figure>,
-    /// Figures of the scenario.
     pub columns: Vec<Column>,
     /// Wrong answers of the server.
     #[serde(default)]
@@ -203,7 +192,6 @@ impl Report {
             .all(RunReport::passed)
     }
 
-    /// Reads a report's JSON.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read(file).with_context(|| file.display().to_string())?;
         Self::parse(&text).with_context(|| file.display().to_string())
@@ -222,7 +210,6 @@ impl Report {
         Ok(report)
     }
 
-    /// Writes the JSON alone.
     pub fn write(&self, file: &Path) -> Result<()> {
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');

@@ -4,7 +4,6 @@
 //! by their process ids in every case. Nothing is measured in this process.
 
 pub mod arguments;
-pub mod compare;
 pub mod documents;
 pub mod gateway;
 pub mod guarded;
@@ -28,9 +27,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::GatewayFlags;
 use crate::command::Subcommand;
-use crate::progress::Progress;
 use crate::report::figure::Figure;
-use crate::report::{JSON, Report, RunReport, SCHEMA, claim, markdown, merge};
+use crate::report::{Report, RunReport, SCHEMA, claim, markdown, merge};
 
 use plan::RunPlan;
 use scenario_file::ScenarioFile;
@@ -38,8 +36,6 @@ use servers::Servers;
 
 /// The gateway's name among the versions.
 const GATEWAY: &str = "kube-fanout";
-/// The log of the scenario's process, see [`Servers::play`].
-const SCENARIO_LOG: &str = "scenario.log";
 /// How long the machine's load is observed before everything and before each run.
 const BUSY_BEFORE: Duration = Duration::from_secs(1);
 const BUSY_BEFORE_RUN: Duration = Duration::from_millis(200);
@@ -97,7 +93,6 @@ impl Subcommand for Runner {
 }
 
 impl Runner {
-    /// Runs everything.
     fn report(&self) -> Result<Report> {
         let programs = Programs::find(self)?;
         let scenarios: Vec<ScenarioFile> = self
@@ -109,25 +104,6 @@ impl Runner {
             .enable_all()
             .build()?;
         runtime.block_on(play_all(self, &programs, &scenarios))
-    }
-}
-
-/// Renders the report of an earlier run again.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "report")]
-pub struct Render {
-    /// Folder of an earlier run's --report.
-    pub folder: PathBuf,
-}
-
-impl Subcommand for Render {
-    fn execute(&self) -> Result<bool> {
-        let report = Report::read(&self.folder.join(JSON))?;
-        report.save(&self.folder)?;
-        for played in &report.scenarios {
-            print_result(&markdown::summary(played));
-        }
-        Ok(true)
     }
 }
 
@@ -194,19 +170,8 @@ async fn play_scenario(
                 all => format!(" ({repeat} of {all})"),
             };
             let title = format!("{}: {}{of_all}", scenario.name, planned.name());
-            let progress = Progress::start(&title, planned.limit);
-            if progress.is_hidden() {
-                note(&format!("{title} … "));
-            }
-            let log = folder.join(SCENARIO_LOG);
-            let run = tokio::select! {
-                run = play(&planned, programs, folder, signals) => run,
-                never = progress.follow(&log, planned.limit) => match never {},
-            };
-            if !progress.is_hidden() {
-                progress.finish();
-                note(&format!("{title} … "));
-            }
+            note(&format!("{title} … "));
+            let run = play(&planned, programs, folder, signals).await;
             let outcome = if run.passed() { "passed" } else { "FAILED" };
             note(&format!("{outcome} after {:.0} s\n", run.took_s));
             runs.push(run);

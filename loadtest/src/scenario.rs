@@ -1,17 +1,14 @@
 //! The scenarios. Each is a type that holds its flags and implements [`Scenario`].
 
-pub mod burst;
 pub mod drain;
 pub mod herd;
 pub mod hostile;
-pub mod idle_memory;
 pub mod joiners;
 pub mod kubelets;
 pub mod node_selectors;
 pub mod overload;
 pub mod population;
 pub mod quiet_end;
-pub mod rate;
 pub mod reconnect_storm;
 pub mod rolling;
 pub mod slow;
@@ -20,7 +17,6 @@ pub mod start;
 pub mod steady;
 pub mod tax;
 pub mod watch_run;
-pub mod workers;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +27,7 @@ use clap::Parser;
 use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
 use crate::command::{Entry, block_on};
 use crate::process::raise_open_files;
-use crate::results::{self, Results};
+use crate::results::Results;
 use crate::swarm::SwarmConfig;
 use crate::target::Target;
 use population::Population;
@@ -45,6 +41,11 @@ pub trait Scenario: Parser {
     /// Runs the scenario and adds figures, faults and notes to `results`.
     /// Wrong answers of the server are faults in the results, not errors.
     async fn run(&self, results: &mut Results) -> Result<()>;
+}
+
+/// Says in the log what the scenario does from now on.
+pub fn phase(text: &str) {
+    eprintln!("phase: {text}");
 }
 
 /// Runs a scenario within its time limit.
@@ -67,7 +68,7 @@ pub const fn entry<S: Scenario>() -> Entry {
         execute: |matches| {
             let results = block_on(play(&S::from_arg_matches(matches)?))?;
             let json = matches.get_one("json").map(PathBuf::as_path);
-            results::publish(&[results], json)
+            results.publish(json)
         },
     }
 }
@@ -117,11 +118,10 @@ pub fn swarm_config(
     }
 }
 
-/// Connections that this process' share of the watchers needs.
+/// Connections that the watchers need.
 pub fn connections(watching: &WatchFlags) -> usize {
     let streams = watching.http2.then_some(watching.streams_per_connection);
-    let share = watching.watchers.div_ceil(watching.processes.max(1));
-    connections_of(share, streams)
+    connections_of(watching.watchers, streams)
 }
 
 /// Connections that this many watchers need, over HTTP/2 with this many streams on each.
@@ -148,8 +148,6 @@ impl<'a> WatchRun<'a> {
             population,
             is_mixed: false,
             is_rolling: false,
-            processes: watching.processes,
-            server,
             warm_up: Duration::ZERO,
             duration: Duration::ZERO,
             server_pid: server.server_pid,
@@ -157,7 +155,6 @@ impl<'a> WatchRun<'a> {
         })
     }
 
-    /// The same under churn.
     pub fn churning(
         name: &'a str,
         setting: &'a WatchRunFlags,
@@ -177,7 +174,6 @@ impl<'a> WatchRun<'a> {
         })
     }
 
-    /// Deletes the written objects.
     pub async fn clean(&self) {
         if let Some(churn) = &self.churn {
             churn.clean().await;

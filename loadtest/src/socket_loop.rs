@@ -52,10 +52,10 @@ struct Peer {
     lose_one_in: Option<usize>,
 }
 
-/// Events that are written together, framed as one chunk of HTTP/1.1.
+/// An event, framed as one chunk of HTTP/1.1.
 struct Piece {
     chunk: Vec<u8>,
-    /// Range of the lines in the chunk.
+    /// Range of the line in the chunk.
     lines: Range<usize>,
 }
 
@@ -74,8 +74,6 @@ struct EventLog {
     pieces: Vec<Piece>,
     pieces_len: usize,
     event_len: usize,
-    /// Events of a piece: they are due at the same time.
-    events_per_write: usize,
     /// The version of the last list: HTTP/2 streams, whose requests are not parsed, start there.
     listed: usize,
 }
@@ -93,9 +91,6 @@ pub struct SocketLoop {
     /// Length of an event's line, bytes.
     #[arg(long, default_value_t = 1_024)]
     pub event_size: usize,
-    /// Events of one write.
-    #[arg(long, default_value_t = 1)]
-    pub events_per_write: usize,
     /// HTTPS, with a new certificate, which is printed behind the URL.
     #[arg(long)]
     pub tls: bool,
@@ -134,12 +129,11 @@ fn run(flags: &SocketLoop) -> Result<()> {
         tls,
         peers: HashMap::new(),
         next_token: 0,
-        tape: EventLog::new(flags.event_size, flags.events_per_write.max(1)),
+        tape: EventLog::new(flags.event_size),
         lose_one_in: flags.lose_one_in,
     };
     let started = Instant::now();
-    let interval =
-        Duration::from_secs_f64(server.tape.events_per_write as f64 / flags.rate.max(0.01));
+    let interval = Duration::from_secs_f64(1.0 / flags.rate.max(0.01));
     let mut due = started + interval;
     let mut ready = Events::with_capacity(1024);
     while started.elapsed() < flags.duration {
@@ -231,12 +225,11 @@ impl Loop {
 }
 
 impl EventLog {
-    const fn new(event_len: usize, events_per_write: usize) -> Self {
+    const fn new(event_len: usize) -> Self {
         Self {
             pieces: Vec::new(),
             pieces_len: 0,
             event_len,
-            events_per_write,
             listed: 0,
         }
     }
@@ -247,16 +240,12 @@ impl EventLog {
 
     /// The newest event's version; versions count from 1.
     fn version(&self) -> usize {
-        self.pieces.len() * self.events_per_write
+        self.pieces.len()
     }
 
     /// Adds a piece that was due at this time.
     fn extend(&mut self, due: Instant) {
-        let versions = self.version() + 1..=self.version() + self.events_per_write;
-        let lines: Vec<u8> = versions
-            .flat_map(|version| line(version, self.event_len, due))
-            .collect();
-        let piece = Piece::of(&lines);
+        let piece = Piece::of(&line(self.version() + 1, self.event_len, due));
         self.pieces_len += piece.chunk.len();
         self.pieces.push(piece);
     }
@@ -294,12 +283,7 @@ impl Peer {
                     .parse()
                     .ok()
             });
-            let from = from.unwrap_or(version);
-            // Whole pieces only. A client whose connection broke within a piece has failed anyway.
-            if !from.is_multiple_of(tape.events_per_write) {
-                return false;
-            }
-            self.place = Some((from / tape.events_per_write, 0));
+            self.place = Some((from.unwrap_or(version), 0));
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()
         } else {
             tape.listed = version;

@@ -3,10 +3,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 /// A bounded list of different messages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Texts {
     lines: Vec<Line>,
     different_max: usize,
@@ -15,7 +13,7 @@ pub struct Texts {
 }
 
 /// A message, its first source, and how often it occurred.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     who: String,
     what: String,

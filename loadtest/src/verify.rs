@@ -20,7 +20,6 @@ const RENEWALS_MAX: usize = 4_096;
 /// An error that a watcher has found. `after` is the version that the watcher received before.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// This version came twice.
     #[error("doubled: version {version} again after {after}")]
     Doubled { version: u64, after: u64 },
     /// This version came after a newer one.
@@ -201,7 +200,6 @@ impl Track {
         self.bookmark = version;
     }
 
-    /// Keeps the first fault.
     pub fn note(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }

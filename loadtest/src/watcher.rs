@@ -50,7 +50,6 @@ pub struct Watcher {
     inner: Inner,
 }
 
-/// State that events change.
 #[derive(Debug)]
 struct Inner {
     behaviour: Behaviour,

@@ -33,32 +33,25 @@ const VERSIONS_MAX: usize = 1 << 20;
 pub struct Churn {
     /// The server that receives the writes.
     pub target: Target,
-    /// Path of the collection.
     pub path: String,
     /// Prefix of the objects' names.
     pub prefix: String,
     pub objects: usize,
     /// Approximate size of one object on the wire, bytes.
     pub object_len: usize,
-    /// Kind of the objects.
     pub shape: Shape,
     /// Writes a second.
     pub rate: f64,
-    /// Connections of the writer.
     pub lanes: usize,
-    /// Whether all connections write at the same moment instead of one after the other.
-    pub at_once: bool,
     /// Another server, which forwards writes and gets one in ten.
     pub also: Option<Target>,
 }
 
-/// The outcome of writes.
 #[derive(Debug, Default)]
 pub struct Writes {
     /// Versions of all successful writes.
     pub versions: Vec<u64>,
     pub failed: u64,
-    /// Why the first failed.
     pub first_failure: Option<String>,
     /// When the last response arrived, nanoseconds since the epoch.
     pub last_answer_ns: u64,
@@ -97,7 +90,6 @@ impl Churn {
             shape: Shape::ConfigMap,
             rate: 0.0,
             lanes: LANES,
-            at_once: false,
             also: None,
         }
     }
@@ -116,7 +108,6 @@ impl Churn {
         self.lanes.clamp(1, self.objects.max(1))
     }
 
-    /// Creates the missing objects.
     pub async fn prepare(&self) -> Result<()> {
         let mut lanes = JoinSet::new();
         for lane in 0..self.busy_lanes() {
@@ -213,12 +204,7 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
         Pacing::Burst(_) => f64::INFINITY,
     };
     let interval = Duration::from_secs_f64(lanes as f64 / rate);
-    let stagger = if churn.at_once {
-        0.0
-    } else {
-        lane as f64 / lanes as f64
-    };
-    let mut due = Instant::now() + interval.mul_f64(stagger);
+    let mut due = Instant::now() + interval.mul_f64(lane as f64 / lanes as f64);
     let mut count: u64 = 0;
     let mut number = lane;
     // Relaxed: the flag stands alone.

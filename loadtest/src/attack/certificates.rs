@@ -114,13 +114,22 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Resu
 
 /// One request with the next chain; an error if the server did not look at the chain.
 async fn present(scene: &AttackState, chains: &ChainSource, source: Ipv4Addr) -> Result<()> {
-    let tls = scene.target.tls.as_ref().context("the target has no TLS")?;
+    let tls = scene
+        .flags
+        .target
+        .tls
+        .as_ref()
+        .context("the target has no TLS")?;
     let key = PrivatePkcs8KeyDer::from(chains.key.serialize_der());
     let config = tls.config_as("http/1.1", chains.next()?, key.into())?;
-    let mut stream = scene.target.connect_with(source, Some(config)).await?;
+    let mut stream = scene
+        .flags
+        .target
+        .connect_with(source, Some(config))
+        .await?;
     let _open = OpenConnection::of(scene);
     stream
-        .write_all(&scene.target.fetch_text_as(PATH, "application/json"))
+        .write_all(&scene.flags.target.fetch_text_as(PATH, "application/json"))
         .await?;
     let head = read_head(&mut stream, &mut false).await?;
     ensure!(head.status == 401, "{} for an invalid chain", head.status);

@@ -84,7 +84,7 @@ async fn flood(scene: &AttackState, number: usize, is_first: &mut bool) -> Resul
     let frames = (each_s * SEND_EVERY.as_secs_f64()).ceil().max(1.0) as usize;
     let batch = frame.repeat(frames);
     let source = scene.source(number);
-    let stream = scene.target.connect_from(source, "h2").await?;
+    let stream = scene.flags.target.connect_from(source, "h2").await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     writer.write_all(OPENING).await?;
     let _open = OpenConnection::of(scene);

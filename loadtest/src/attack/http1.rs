@@ -85,7 +85,7 @@ async fn client(
 ) -> Result<()> {
     let attack = scene.flags.attack;
     let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
-    let address = scene.target.address;
+    let address = scene.flags.target.address;
     let buffer = is_small.then_some(SMALL_BUFFER);
     let socket = source_socket(address, source, buffer)?;
     let mut stream = connect_socket(address, socket).await?;
@@ -96,7 +96,7 @@ async fn client(
         }
         Attack::HalfBodies => {
             stream
-                .write_all(&half_body(&scene.target.authority))
+                .write_all(&half_body(&scene.flags.target.authority))
                 .await?;
             if std::mem::take(is_first) {
                 count(&scene.counts.started);
@@ -110,7 +110,7 @@ async fn client(
         _ => "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=600",
     };
     stream
-        .write_all(&scene.target.fetch_text_as(path, "application/json"))
+        .write_all(&scene.flags.target.fetch_text_as(path, "application/json"))
         .await?;
     let mut head = [0; 12];
     tokio::time::timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await??;
@@ -177,7 +177,7 @@ async fn repeat(
             (_, None) => continue,
         };
         stream
-            .write_all(&scene.target.fetch_text_as(&path, "application/json"))
+            .write_all(&scene.flags.target.fetch_text_as(&path, "application/json"))
             .await?;
         let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream, &mut false)).await??;
         if std::mem::take(is_first) {

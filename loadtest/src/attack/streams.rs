@@ -15,7 +15,6 @@ use super::Attack;
 use super::{AttackState, BACK_AFTER, OpenConnection, count};
 use crate::http2::GetSender;
 
-/// Streams on one connection.
 const STREAMS: usize = 1_000;
 /// Length of a selector, bytes.
 const SELECTOR_LEN: usize = 50_000;
@@ -89,7 +88,11 @@ async fn connection(scene: &Arc<AttackState>, watches: &[Arc<Watch>]) -> Result<
 }
 
 async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<GetSender> {
-    let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
+    let stream = scene
+        .flags
+        .target
+        .connect_from(scene.flags.source, "h2")
+        .await?;
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .initial_connection_window_size(WINDOW_LEN)
         .handshake(TokioIo::new(stream))
@@ -107,7 +110,10 @@ async fn watch_once(scene: &AttackState, mut sender: GetSender, watch: &Watch) -
             selector(watch.number)
         ),
     };
-    let request = scene.target.request(Method::GET, &scene.target.url(&path));
+    let request = scene
+        .flags
+        .target
+        .request(Method::GET, &scene.flags.target.url(&path));
     let request = request.body(Empty::new())?;
     let response = sender.send_request(request).await?;
     ensure!(response.status() == 200, "turned away");

@@ -1,4 +1,4 @@
-//! The comparison of informers: see the library.
+//! Informers for the real suites: see the library.
 
 fn main() -> std::process::ExitCode {
     kube_fanout_loadtest::informers()

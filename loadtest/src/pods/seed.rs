@@ -15,13 +15,10 @@ use crate::target::Target;
 
 /// Number of connections: a server handles each on a single thread.
 const CONNECTIONS: usize = 2;
-/// Number of concurrent requests.
 const LANES: usize = 64;
 
-/// The outcome of seeding.
 #[derive(Debug)]
 pub struct SeedOutcome {
-    /// Pods that were created.
     pub made: usize,
     pub duration: Duration,
     /// Length of the last response, bytes: a pod as the server returns it.

@@ -9,7 +9,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Usage;
 
-/// Time between two samples.
 const EVERY: Duration = Duration::from_millis(500);
 /// Most samples of a run: an hour.
 const SAMPLES_MAX: usize = 7_200;
@@ -37,7 +36,6 @@ impl UsageSampler {
         Self { series, task }
     }
 
-    /// The samples so far.
     pub fn series(&self) -> UsageSeries {
         self.series.lock().clone()
     }

@@ -10,13 +10,11 @@ use super::target::FigureTarget;
 /// A row of docs/PERFORMANCE.md, which README may quote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The scenario or bench.
     pub scenario: String,
     /// Name of the target, unique in its scenario.
     pub what: String,
     /// The median with its unit, and behind it the lowest and the highest of several runs.
     pub measured: String,
-    /// Runs with a value.
     pub runs: usize,
     pub median: Option<f64>,
     pub lowest: Option<f64>,
@@ -33,7 +31,6 @@ pub struct Claim {
     pub quote: String,
 }
 
-/// All statements, in order.
 pub fn all(scenarios: &[ScenarioReport]) -> Vec<Claim> {
     let of = |played| move |target| claim(played, target);
     scenarios

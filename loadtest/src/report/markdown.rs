@@ -11,7 +11,6 @@ use super::{Column, RunReport, ScenarioReport};
 /// Stands for a missing figure.
 const NONE: &str = "–";
 
-/// Wider tables are transposed.
 const COLUMNS_MAX: usize = 6;
 
 /// A table's row: a name and one cell per column.
@@ -70,7 +69,6 @@ pub fn without_empty_columns(
     )
 }
 
-/// Titles of the columns.
 pub fn headings(played: &ScenarioReport) -> Vec<String> {
     played
         .columns()
@@ -78,7 +76,6 @@ pub fn headings(played: &ScenarioReport) -> Vec<String> {
         .collect()
 }
 
-/// Title of a run.
 pub fn name(run: &RunReport) -> String {
     run.heading(&Column {
         name: super::TARGET_COLUMN.to_owned(),

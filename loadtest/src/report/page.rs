@@ -12,7 +12,7 @@ use super::{Report, ScenarioReport};
 /// The start of the page.
 const TITLE: &str = "# Performance\n\nMade by `loadtest/performance.sh` from [report.json](performance/report.json); not to be edited. ";
 /// How the page is made, and how long that takes.
-const HOW: &str = "One command measures everything again, on a machine with nothing else to do, in about 75 minutes on two processors, 15 of them for builds:
+const HOW: &str = "One command measures everything again, on a machine with nothing else to do, in about an hour on two processors, 15 minutes of it for builds:
 
 ```
 loadtest/performance.sh

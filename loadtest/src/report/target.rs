@@ -28,7 +28,6 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FigureTarget {
-    /// Name of the target.
     pub what: String,
     /// The figure's name with its unit, as the scenario writes it.
     pub figure: String,
@@ -61,12 +60,10 @@ pub enum TargetVerdict {
     Unknown,
     /// A run that it needs was not one of the scenario, or had faults.
     Invalid,
-    /// It has no bound.
     Unbounded,
 }
 
 impl TargetVerdict {
-    /// The verdict as text.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Met => "met",

@@ -1,20 +1,16 @@
 //! The commands `merge`, `page` and `quote`: they make one report from the files of several commands, docs/PERFORMANCE.md from that report,
 //! and the figures in README. They measure nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use serde_json::Value;
 
-use super::scenario_file::ScenarioFile;
-use super::scenario_process::read_all;
 use crate::command::Subcommand;
 use crate::report::page::{insert_quotes, page};
 use crate::report::{Report, ScenarioReport, claim};
 
-/// Separates a scenario file from the file with its figures in an input of `merge`.
-const FIGURES_SEPARATOR: char = '=';
 /// The hand-written part of the page, in the report's folder.
 const HISTORY_FILE: &str = "history.md";
 
@@ -22,10 +18,9 @@ const HISTORY_FILE: &str = "history.md";
 #[derive(Debug, Clone, Parser)]
 #[command(name = "merge")]
 pub struct Merge {
-    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a scenario that was run by itself. Name the reports first: such a
-    /// scenario counts as run at the scale of the first report.
+    /// Reports, and figures of benches.
     #[arg(required = true, value_name = "FILE")]
-    pub inputs: Vec<String>,
+    pub inputs: Vec<PathBuf>,
     /// The report to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -86,16 +81,19 @@ impl Subcommand for Quote {
 impl Subcommand for Merge {
     fn execute(&self) -> Result<bool> {
         let mut merged: Option<Report> = None;
-        let mut others = Vec::new();
+        let mut others: Vec<ScenarioReport> = Vec::new();
         for input in &self.inputs {
-            // A scenario of a trial that was run by itself has the trial's scale, so that its targets are invalid.
-            let first = merged.as_ref().and_then(|report| report.scenarios.first());
-            match read(input, first.map_or(1.0, |scenario| scenario.scale))? {
-                Input::Report(report) => match &mut merged {
-                    None => merged = Some(*report),
-                    Some(first) => add(first, *report).with_context(|| input.clone())?,
-                },
-                Input::ScenarioReport(scenario) => others.push(*scenario),
+            let path = || input.display().to_string();
+            let text = std::fs::read(input).with_context(path)?;
+            let document: Value = serde_json::from_slice(&text).with_context(path)?;
+            if document.get("scenarios").is_none() {
+                others.push(serde_json::from_value(document).with_context(path)?);
+                continue;
+            }
+            let report = Report::parse(&text).with_context(path)?;
+            match &mut merged {
+                None => merged = Some(report),
+                Some(first) => add(first, report).with_context(path)?,
             }
         }
         let mut report =
@@ -155,30 +153,6 @@ fn add(report: &mut Report, other: Report) -> Result<()> {
     report.took_s += other.took_s;
     report.scenarios.extend(other.scenarios);
     Ok(())
-}
-
-enum Input {
-    Report(Box<Report>),
-    ScenarioReport(Box<ScenarioReport>),
-}
-
-fn read(input: &str, scale: f64) -> Result<Input> {
-    if let Some((scenario, figures)) = input.split_once(FIGURES_SEPARATOR) {
-        let scenario = ScenarioFile::read(Path::new(scenario))?;
-        let text = std::fs::read(figures).with_context(|| figures.to_owned())?;
-        let mut report = scenario.heading(scale);
-        report.command = scenario.play.join(" ");
-        report.runs = read_all(&text).with_context(|| figures.to_owned())?;
-        return Ok(Input::ScenarioReport(Box::new(report)));
-    }
-    let text = std::fs::read(input).with_context(|| input.to_owned())?;
-    let document: Value = serde_json::from_slice(&text).with_context(|| input.to_owned())?;
-    if document.get("scenarios").is_some() {
-        let report = Report::parse(&text).with_context(|| input.to_owned())?;
-        return Ok(Input::Report(Box::new(report)));
-    }
-    let report = serde_json::from_value(document).with_context(|| input.to_owned())?;
-    Ok(Input::ScenarioReport(Box::new(report)))
 }
 
 #[cfg(test)]

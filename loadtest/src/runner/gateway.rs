@@ -18,7 +18,6 @@ const START_WAIT: Duration = Duration::from_secs(30);
 pub struct GatewayProcess {
     pub process: ChildProcess,
     pub url: String,
-    /// Where its metrics are.
     pub admin_url: String,
 }
 

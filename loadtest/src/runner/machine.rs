@@ -3,8 +3,6 @@
 use std::fs::read_to_string;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-
 use crate::process::MachineCpu;
 use crate::report::Machine;
 
@@ -43,12 +41,6 @@ pub fn load() -> String {
 pub fn now() -> String {
     let now = k8s_openapi::jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// Memory that is available to processes, bytes.
-pub fn available_memory() -> Result<f64> {
-    let text = field("/proc/meminfo", "MemAvailable").context("/proc/meminfo")?;
-    Ok(kib(&text) as f64 * 1024.0)
 }
 
 /// The first value of a `name: value` file.

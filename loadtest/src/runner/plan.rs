@@ -7,13 +7,10 @@ use super::scenario_file::{Owner, ScenarioFile, ServerKind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPlan {
-    /// Label of its servers.
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
-    /// The server under test.
     pub server: ServerKind,
-    /// Number of chained gateways.
     pub tiers: usize,
     /// The scenario with its flags.
     pub play: Vec<String>,

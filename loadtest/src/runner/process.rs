@@ -20,7 +20,6 @@ const LAST_LINES: usize = 12;
 
 #[derive(Debug)]
 pub struct ChildProcess {
-    /// Its name, for messages.
     pub name: String,
     log: PathBuf,
     child: Child,
@@ -54,7 +53,6 @@ impl ChildProcess {
             .with_context(|| format!("{} has ended", self.name))
     }
 
-    /// Checks that it runs.
     pub fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),

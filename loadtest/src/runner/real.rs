@@ -111,7 +111,6 @@ impl RealServer {
         self.state.join("pki").join(name)
     }
 
-    /// The kubeconfig for it.
     pub fn kubeconfig(&self) -> PathBuf {
         self.credential(&format!("kubeconfig-{}", self.ports[0]))
     }

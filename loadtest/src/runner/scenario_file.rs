@@ -64,11 +64,9 @@ fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Erro
     crate::cli::seconds(&text).map_err(error)
 }
 
-/// The server under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerKind {
-    /// The embedded API server.
     Embedded,
     /// The same with TLS.
     EmbeddedTls,
@@ -76,7 +74,6 @@ pub enum ServerKind {
     Gateway,
     /// The same with TLS towards clients.
     GatewayTls,
-    /// A real API server.
     Real,
     /// A gateway before that, TLS on both sides.
     GatewayReal,
@@ -88,7 +85,6 @@ pub enum ServerKind {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RunServers {
-    /// The server under test.
     pub server: ServerKind,
     /// Label of the run, if it differs from the server's name.
     #[serde(default)]
@@ -96,13 +92,11 @@ pub struct RunServers {
     /// More flags of the scenario.
     #[serde(default, deserialize_with = "words")]
     pub play: Vec<String>,
-    /// More flags of gateways.
     #[serde(default, deserialize_with = "words")]
     pub gateway: Vec<String>,
     /// Most open files of each gateway, if it differs from the runner's limit.
     #[serde(default)]
     pub gateway_files: Option<u32>,
-    /// Number of chained gateways.
     #[serde(default = "one")]
     pub tiers: usize,
 }
@@ -111,20 +105,17 @@ pub struct RunServers {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Owner of the flag.
     #[serde(default)]
     pub of: Owner,
     pub flag: String,
     pub values: Vec<String>,
 }
 
-/// Owner of a flag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     #[default]
     Play,
-    /// The embedded API server.
     Apiserver,
     Gateway,
 }

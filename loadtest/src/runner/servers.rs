@@ -105,7 +105,6 @@ impl Servers {
         Ok((api, Some(last)))
     }
 
-    /// Starts the scenario's process.
     pub fn play(&mut self, arguments: &[String]) -> Result<&mut ChildProcess> {
         let program = self.programs.loadtest.clone();
         let scenario = self.spawn("scenario", &program, arguments)?;

@@ -55,28 +55,7 @@ pub struct RelistHerd {
     pub herd: HerdFlags,
 }
 
-/// A few clients list a gigabyte at once.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "big-lists")]
-#[command(mut_arg("clients", |arg| arg.default_value("4")))]
-#[command(mut_arg("object_size", |arg| arg.default_value("102400")))]
-#[command(mut_arg("round_wait", |arg| arg.default_value("120s")))]
-pub struct BigLists {
-    #[command(flatten)]
-    pub herd: HerdFlags,
-}
-
 impl Scenario for RelistHerd {
-    fn time_limit(&self) -> Duration {
-        self.herd.time_limit()
-    }
-
-    async fn run(&self, results: &mut Results) -> Result<()> {
-        self.herd.play_lists(results).await
-    }
-}
-
-impl Scenario for BigLists {
     fn time_limit(&self) -> Duration {
         self.herd.time_limit()
     }

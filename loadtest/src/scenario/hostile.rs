@@ -1,9 +1,9 @@
 //! `hostile`: a witness alone, then beside an attack, then alone again. The attack should hardly affect the witness, and the server should
 //! release the memory that the attack took.
 
-mod attacker;
 pub mod witness;
 
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
 use super::{Scenario, targets};
-use crate::attack::{Attack, AttackCounts};
+use crate::attack::{Attack, AttackConfig, AttackCounts, AttackThread};
 use crate::cli::{ServerFlags, seconds};
 use crate::process::Usage;
 use crate::recorder::{latencies, now_ns};
 use crate::report::TARGET_COLUMN;
 use crate::results::{Results, mib};
+use crate::target::Target;
 use crate::texts::Texts;
-use attacker::AttackerProcess;
 use witness::{Operation, OperationRecord, Witness, WitnessReport};
 
 /// Allowed p99 of the witness, or twice its p99 without the attack if that is more.
@@ -37,6 +37,8 @@ const BEGIN_WAIT: Duration = Duration::from_secs(20);
 const SPARE: Duration = Duration::from_secs(30);
 /// How often memory is read.
 const LOOK: Duration = Duration::from_millis(50);
+/// Address of the attack's clients, unless the attack is one from the witness's address.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Number of different failures of the witness that are reported.
 const FAILURES_MAX: usize = 5;
 
@@ -88,8 +90,6 @@ impl Scenario for Hostile {
 
     async fn run(&self, results: &mut Results) -> Result<()> {
         let (target, _) = targets(&self.server)?;
-        let server = &self.server;
-        let reference = server.reference.as_deref().unwrap_or(&server.target);
         let pid = self
             .server
             .server_pid
@@ -104,21 +104,21 @@ impl Scenario for Hostile {
         let cpu = Usage::of(pid)?.cpu;
         let attack = now_ns();
         let started = Instant::now();
-        let mut attacker = AttackerProcess::begin(self, reference, self.time_limit())?;
+        let attacker = AttackThread::start(self.config()?)?;
         let deadline = started + BEGIN_WAIT;
         while !attacker.has_started() && Instant::now() < deadline {
             memory.sample(pid)?;
-            attacker.read(LOOK).await?;
+            tokio::time::sleep(LOOK).await;
         }
         let has_started = attacker.has_started();
         let deadline = Instant::now() + self.duration;
         while Instant::now() < deadline {
             memory.sample(pid)?;
-            attacker.read(LOOK).await?;
+            tokio::time::sleep(LOOK).await;
         }
         let seconds = started.elapsed().as_secs_f64();
         let cpu = (Usage::of(pid)?.cpu - cpu).as_secs_f64() / seconds;
-        let counts = attacker.end().await?;
+        let counts = attacker.finish().await?;
         let times = Times {
             attack,
             end: now_ns(),
@@ -144,6 +144,25 @@ impl Scenario for Hostile {
         verdict.memory(results, &memory);
         verdict.report(results, self);
         Ok(())
+    }
+}
+
+impl Hostile {
+    fn config(&self) -> Result<AttackConfig> {
+        let Self { server, attack, .. } = self;
+        let reference = server.reference.as_ref().unwrap_or(&server.target);
+        Ok(AttackConfig {
+            // An attacker has no credentials.
+            target: Target::new(&server.target, None, server.ca.as_deref())?,
+            reference: reference.clone(),
+            attack: *attack,
+            clients: self.clients.unwrap_or(attack.size().clients),
+            rate: self.rate.unwrap_or(attack.size().rate),
+            source: match attack.shares_address() {
+                true => Ipv4Addr::LOCALHOST,
+                false => ELSEWHERE,
+            },
+        })
     }
 }
 
@@ -174,7 +193,6 @@ fn report_attack(results: &mut Results, flags: &Hostile, counts: &AttackCounts, 
     }
 }
 
-/// Limits that were exceeded.
 #[derive(Debug, Default)]
 struct WitnessVerdict {
     missed: Vec<String>,

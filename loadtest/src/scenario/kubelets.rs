@@ -21,10 +21,9 @@ use tokio::sync::watch;
 
 use super::watch_run::window::latencies;
 use super::watch_run::{done_wait, ready_wait, spare};
-use super::{Scenario, swarm_config, targets};
+use super::{Scenario, phase, swarm_config, targets};
 use crate::cli::{ServerFlags, seconds};
 use crate::process::raise_open_files;
-use crate::progress::phase;
 use crate::results::Results;
 use crate::swarm::until_all;
 use crate::target::Target;

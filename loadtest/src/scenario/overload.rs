@@ -116,7 +116,7 @@ impl Scenario for Overload {
             .set_goals(&plans, &recording.reference(), start);
         let control = late.control();
         let count = self.late_watchers;
-        match quiet::wait_for_goal(control, count, done_wait(count), || Ok(())).await {
+        match quiet::wait_for_goal(control, count, done_wait(count)).await {
             Ok(distance) => {
                 let behind = distance.map(|distance| distance.in_events(&recording.reference()));
                 let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);
@@ -132,13 +132,13 @@ impl Scenario for Overload {
         load.report(self, results);
         let reference = recording.reference().clone();
         let parts = run.population.parts(&reference);
-        WatchOutcome::of(&load.watchers, &load.plans, &parts, 0).report(
+        WatchOutcome::of(&load.watchers, &load.plans, &parts).report(
             results,
             "load",
             reference.len(),
         );
         results.column("late watchers");
-        let outcome = WatchOutcome::of(&late, &plans, &parts, 0);
+        let outcome = WatchOutcome::of(&late, &plans, &parts);
         outcome.report(results, "late", reference.len());
         outcome.report_drops(results, "late");
         run.clean().await;

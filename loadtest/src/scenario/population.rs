@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::swarm::Accept;
 use crate::swarm::pace::Slowness;
 use crate::verify::reference::{ObjectVersions, Reference};
@@ -19,7 +17,7 @@ const SILENT_EVERY: usize = 4;
 const STREAM_TIMEOUT_S: u64 = 3_600;
 
 /// The objects that watchers select.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Select {
     All,
     /// Watcher `i` selects the pods of node `i`, out of this many nodes.
@@ -27,7 +25,7 @@ pub enum Select {
 }
 
 /// The watchers of a run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Population {
     pub watchers: usize,
     /// The objects that they select.
@@ -46,10 +44,6 @@ pub struct Population {
     pub starts: Vec<u64>,
     /// Media type. In JSON, some watchers compare events byte by byte with the reference's, which are in JSON.
     pub accept: Accept,
-    /// The number of the first watcher; other processes have those before.
-    pub first: usize,
-    /// Number of watchers of all shares together.
-    pub of_all: usize,
 }
 
 impl Population {
@@ -65,21 +59,7 @@ impl Population {
             bookmarks: true,
             starts: Vec::new(),
             accept: Accept::Json,
-            first: 0,
-            of_all: watchers,
         }
-    }
-
-    /// Splits the population into this many shares.
-    pub fn shares(&self, count: usize) -> Vec<Self> {
-        let share = self.watchers.div_ceil(count.max(1)).max(1);
-        let firsts = (0..self.watchers).step_by(share);
-        let part = |first: usize| Self {
-            watchers: share.min(self.watchers - first),
-            first,
-            ..self.clone()
-        };
-        firsts.map(part).collect()
     }
 
     /// The plans: one for all, one for each node, or one for each start with bookmarks and without.
@@ -120,7 +100,7 @@ impl Population {
         plans: &[Arc<Plan>],
         initial: &Arc<ObjectVersions>,
     ) -> Vec<Watcher> {
-        (self.first..self.first + self.watchers)
+        (0..self.watchers)
             .map(|number| {
                 let plan = plans[number % plans.len()].clone();
                 let watcher = Watcher::new(plan, self.behaviour(number), initial);
@@ -160,13 +140,13 @@ impl Population {
             };
         }
         // Spread evenly: over HTTP/2 excluded watchers share connections with the others.
-        let excluded_every = self.of_all / self.excluded.clamp(1, self.of_all.max(1));
+        let excluded_every = self.watchers / self.excluded.clamp(1, self.watchers.max(1));
         let is_excluded = self.excluded > 0 && (number + 1).is_multiple_of(excluded_every.max(1));
         match self.slowness {
             Some(slowness) if is_excluded => Behaviour::Slow(slowness),
             None if is_excluded => Behaviour::Excluded,
             _ if self.accept == Accept::Json
-                && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all) =>
+                && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.watchers) =>
             {
                 Behaviour::Sampled
             }
@@ -195,14 +175,6 @@ mod tests {
             let behaviours: Vec<_> = (0..watchers)
                 .map(|number| population.behaviour(number))
                 .collect();
-            let shares = population.shares(3);
-            let in_shares: Vec<_> = shares
-                .iter()
-                .flat_map(|share| {
-                    (share.first..share.first + share.watchers).map(|one| share.behaviour(one))
-                })
-                .collect();
-            assert_eq!(in_shares, behaviours);
             let slow = behaviours
                 .iter()
                 .filter(|one| matches!(one, Behaviour::Slow(_)));

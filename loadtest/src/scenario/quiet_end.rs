@@ -9,7 +9,6 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 
 use super::Scenario;
-use super::burst::big_object::HEAD_LEN;
 use super::population::Population;
 use super::watch_run::quiet::{CatchUp, Lag};
 use super::watch_run::{ActiveRun, WatchRun, spare};
@@ -18,6 +17,8 @@ use crate::results::{Results, at_share, mib};
 use crate::swarm::Accept;
 use crate::writer::{Churn, LANES, Writes};
 
+/// Length of a long event's beginning that holds every field that watchers read: they stand before the object's data.
+const HEAD_LEN: usize = 4_096;
 /// Assumed length of an event with metadata only, at most, bytes.
 const METADATA_LEN: usize = 500;
 /// Longest burst to one watcher, bytes. The API server and the reference have to carry it too.
@@ -113,7 +114,6 @@ impl Scenario for QuietEnd {
         run.churn = Some(Churn {
             objects: LANES,
             object_len: cases[0].object_len,
-            at_once: true,
             ..Churn::new(&run.reference, run.path, "quiet")
         });
         play_cases(self, &run, &cases, results).await

@@ -90,8 +90,6 @@ async fn play(
     setting.server.token = Some(user_token(0));
     setting.server.server_pid = Some(gateway.process.pid()?);
     setting.server.upstream_pid = None;
-    // Other processes would not know the users.
-    setting.watching.processes = 1;
     raise_open_files(setting.watching.watchers * 2)?;
     let population = Population::of(setting.watching.watchers);
     let mut run = WatchRun::churning(name, &setting, population)?;

@@ -1,10 +1,12 @@
 //! `steady`: many watchers under steady churn; with `--baseline` the same swarm against a bare socket loop afterwards.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 use super::population::Population;
 use super::watch_run::window::{
@@ -14,7 +16,6 @@ use super::watch_run::window::{
 use super::watch_run::{WatchRun, spare};
 use super::{Scenario, connections_of};
 use crate::cli::{ChurnFlags, WatchRunFlags};
-use crate::process::piped::PipedChild;
 use crate::process::raise_open_files;
 use crate::report::number::quantity;
 use crate::report::target::RATES_APART_MAX;
@@ -35,9 +36,6 @@ pub struct Steady {
     /// Watch from different versions, one watch in four without bookmarks, and send one write in ten through the server under test.
     #[arg(long)]
     pub mixed: bool,
-    /// Number of writes at the same moment; the rate stays the same. The socket loop sends as many events in one write.
-    #[arg(long, default_value_t = 1)]
-    pub writes_at_once: usize,
 }
 
 impl Scenario for Steady {
@@ -50,16 +48,12 @@ impl Scenario for Steady {
         let mut run = WatchRun::churning("target", &self.setting, population)?;
         run.is_mixed = self.mixed;
         if let Some(churn) = &mut run.churn {
-            if self.writes_at_once > 1 {
-                churn.lanes = self.writes_at_once;
-                churn.at_once = true;
-            }
             churn.also = self.mixed.then(|| run.swarm_config.target.clone());
         }
         run.run(results).await?;
         run.clean().await;
         if self.baseline {
-            against_socket_loop(&run, self.writes_at_once, results).await?;
+            against_socket_loop(&run, results).await?;
         }
         Ok(())
     }
@@ -81,11 +75,7 @@ pub fn writer(flags: &ChurnFlags, target: &Target, path: &str) -> Churn {
 }
 
 /// The same watchers, event rate and event size against the bare loop, with TLS if the server under test has it.
-async fn against_socket_loop(
-    run: &WatchRun<'_>,
-    events_per_write: usize,
-    results: &mut Results,
-) -> Result<()> {
+async fn against_socket_loop(run: &WatchRun<'_>, results: &mut Results) -> Result<()> {
     let watchers = run.population.watchers;
     let rate = results.value(EVENTS_A_SECOND, 0).unwrap_or(0.0) / watchers.max(1) as f64;
     let event_len = results.value(EVENT_LEN, 0).unwrap_or(1_024.0);
@@ -94,7 +84,6 @@ async fn against_socket_loop(
     let arguments = [
         ("--rate", format!("{rate:.2}")),
         ("--event-size", format!("{event_len:.0}")),
-        ("--events-per-write", events_per_write.max(1).to_string()),
         ("--duration", life.as_secs().to_string()),
     ];
     let tls = run.swarm_config.target.tls.is_some();
@@ -110,9 +99,7 @@ async fn against_socket_loop(
         swarm_config,
         reference: target,
         churn: None,
-        // Other processes would not trust its certificate.
-        processes: 1,
-        server_pid: socket_loop.pid(),
+        server_pid: socket_loop.id(),
         upstream_pid: None,
         ..run.clone()
     };
@@ -162,10 +149,7 @@ fn compare(results: &mut Results) {
 }
 
 /// Starts this program as a socket loop, killed when dropped; returns it with its target.
-async fn start_socket_loop(
-    arguments: &[(&str, String)],
-    tls: bool,
-) -> Result<(PipedChild, Target)> {
+async fn start_socket_loop(arguments: &[(&str, String)], tls: bool) -> Result<(Child, Target)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("socket-loop");
     for (flag, value) in arguments {
@@ -174,15 +158,17 @@ async fn start_socket_loop(
     if tls {
         command.arg("--tls");
     }
-    let mut child = PipedChild::spawn(&mut command)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.kill_on_drop(true).spawn()?;
+    let output = child.stdout.take().context("invariant: stdout is piped")?;
     // The loop prints its lines at once or ends; both end these reads.
-    let url = child.line().await?.context("the socket loop has ended")?;
+    let mut lines = BufReader::new(output).lines();
+    let url = lines.next_line().await?;
+    let url = url.context("the socket loop has ended")?;
     let mut certificate = String::new();
     while tls && !certificate.ends_with("-----END CERTIFICATE-----\n") {
-        certificate += &child
-            .line()
-            .await?
-            .context("no certificate of the socket loop")?;
+        let line = lines.next_line().await?;
+        certificate += &line.context("no certificate of the socket loop")?;
         certificate.push('\n');
     }
     let target = Target::trusting(&url, certificate.as_bytes())?;

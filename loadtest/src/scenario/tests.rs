@@ -14,16 +14,13 @@ use tokio::net::TcpListener;
 
 use crate::results::Results;
 use crate::scenario::Scenario;
-use crate::scenario::burst::Burst;
-use crate::scenario::burst::big_object::BigObject;
-use crate::scenario::herd::BigLists;
+use crate::scenario::herd::RelistHerd;
 use crate::scenario::herd::watch_list::WatchListHerd;
 use crate::scenario::hostile::witness::{Operation, OperationRecord, Witness};
 use crate::scenario::joiners::Joiners;
 use crate::scenario::node_selectors::NodeSelectors;
 use crate::scenario::overload::Overload;
 use crate::scenario::quiet_end::QuietEnd;
-use crate::scenario::rate::Rate;
 use crate::scenario::slow::Slow;
 use crate::scenario::steady::Steady;
 use crate::target::Target;
@@ -67,31 +64,6 @@ fn proves(results: &Results, row: &str, minimum: f64) {
 fn at_least_the_reference(results: &Results) {
     let events = results.value("reference events", 0).unwrap_or(0.0);
     proves(results, "events verified", events.max(1.0));
-}
-
-#[tokio::test]
-async fn a_burst_reaches_all_watchers() {
-    let server = server(Options::default()).await;
-    let results = play::<Burst>(
-        &server,
-        "burst --watchers 10 --writes 40 --bursts 2 --quiet 0.05",
-    )
-    .await;
-    proves(&results, "events verified", 10.0 * 80.0);
-}
-
-#[tokio::test]
-async fn a_big_object_reaches_all_watchers_over_both_protocols() {
-    for protocol in ["", "--http2"] {
-        let server = server(Options::default()).await;
-        let results = play::<BigObject>(
-            &server,
-            &format!("big-object --watchers 6 --bursts 2 --quiet 0.05 {protocol}"),
-        )
-        .await;
-        proves(&results, "bytes an event", 600_000.0);
-        proves(&results, "events verified", 12.0);
-    }
 }
 
 #[tokio::test]
@@ -166,15 +138,15 @@ async fn the_servers_own_churn_is_followed() {
         ..Options::default()
     };
     let server = server(options).await;
-    let arguments = "rate --watchers 3 --path /api/v1/configmaps --duration 0.5 --warm-up 0.05";
-    at_least_the_reference(&play::<Rate>(&server, arguments).await);
+    let arguments = "steady --write-rate 0 --watchers 3 --path /api/v1/configmaps --duration 0.5 --warm-up 0.05";
+    at_least_the_reference(&play::<Steady>(&server, arguments).await);
 }
 
 #[tokio::test]
 async fn long_lists_are_complete() {
     let server = server(Options::default()).await;
-    let arguments = "big-lists --clients 2 --rounds 1 --objects 20 --object-size 50000";
-    let results = play::<BigLists>(&server, arguments).await;
+    let arguments = "relist-herd --clients 2 --rounds 1 --objects 20 --object-size 50000";
+    let results = play::<RelistHerd>(&server, arguments).await;
     proves(&results, "items a list", 20.0);
     proves(&results, "MiB received", 1.8);
 }
@@ -286,7 +258,6 @@ async fn one_write_in_ten_goes_through_the_other_server() {
     let churn = Churn {
         object_len: 600,
         lanes: 1,
-        at_once: true,
         also: Some(Target::new(&format!("http://{closing_address}"), None, None).unwrap()),
         ..Churn::new(&target, "/api/v1/namespaces/default/configmaps", "cm")
     };

@@ -10,21 +10,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use super::phase;
 use super::population::Population;
-use super::workers::{WorkerConfig, Workers};
-use crate::cli::ServerFlags;
 use crate::client::Client;
 use crate::process::{MachineCpu, Usage};
-use crate::progress::phase;
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
 use crate::results::Results;
 use crate::socket_loop::RATE_MET;
-use crate::swarm::SwarmConfig;
+use crate::swarm::{Swarm, SwarmConfig};
 use crate::target::Target;
-use crate::watcher::Plan;
+use crate::watcher::{Plan, Watcher};
 use crate::writer::{Churn, Writes};
 use quiet::CatchUp;
+use verdicts::WatchOutcome;
 use window::Snapshot;
 
 /// Number of start versions of a mixed population, and of the writes that they are spread over.
@@ -38,16 +37,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Time of live events after slow watchers read again.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 
-/// Configuration of a run.
 #[derive(Debug, Clone)]
 pub struct WatchRun<'a> {
-    /// Name of the column.
     pub name: &'a str,
     /// Configuration of the swarm, with the server under test.
     pub swarm_config: SwarmConfig,
     /// The server of the reference.
     pub reference: Target,
-    /// Path of the collection.
     pub path: &'a str,
     /// The writer; `None` if the server churns by itself.
     pub churn: Option<Churn>,
@@ -56,10 +52,6 @@ pub struct WatchRun<'a> {
     pub is_mixed: bool,
     /// Whether servers restart, so that streams end.
     pub is_rolling: bool,
-    /// Processes that they are split over.
-    pub processes: usize,
-    /// The flags of the server under test.
-    pub server: &'a ServerFlags,
     /// Churn before the measured window.
     pub warm_up: Duration,
     pub duration: Duration,
@@ -76,7 +68,7 @@ pub struct ActiveRun<'a> {
     pub recording: Recording,
     /// Orders to the swarm, and its counters.
     pub control: Arc<Control>,
-    workers: Workers,
+    swarm: Swarm<Watcher>,
     plans: Vec<Arc<Plan>>,
 }
 
@@ -143,25 +135,25 @@ impl<'a> WatchRun<'a> {
         }
         let plans = population.plans(self.path, recording.start);
         let initial = Arc::new(recording.reference().initial().clone());
-        let config = WorkerConfig {
-            server: self.server,
-            swarm_config: &self.swarm_config,
-            population: &population,
-            processes: self.processes,
-            path: self.path,
-            start: recording.start,
-        };
         let watchers = self.population.watchers;
         phase(&format!("{}: {watchers} watchers connect", self.name));
         let started = Instant::now();
-        let workers = Workers::start(&config, &plans, &initial, control.clone()).await?;
-        workers.ready(ready_wait(self.population.watchers)).await?;
+        let swarm_config = SwarmConfig {
+            accept: population.accept,
+            ..self.swarm_config.clone()
+        };
+        let swarm = Swarm::start(
+            population.make_watchers(&plans, &initial),
+            &swarm_config,
+            control.clone(),
+        )?;
+        swarm.ready(ready_wait(watchers)).await?;
         results.figure("all watching after, s", started.elapsed().as_secs_f64());
         Ok(ActiveRun {
             run: self,
             recording,
             control,
-            workers,
+            swarm,
             plans,
         })
     }
@@ -250,7 +242,7 @@ impl ActiveRun<'_> {
             delivered: self.control.delivered.load(Ordering::Relaxed),
             bytes: self.control.bytes.load(Ordering::Relaxed),
             machine: MachineCpu::now()?,
-            own: self.workers.usage()?,
+            own: Usage::own()?,
             server: self.run.server_pid.map(Usage::of).transpose()?,
             upstream: self.run.upstream_pid.map(Usage::of).transpose()?,
         })
@@ -268,8 +260,7 @@ impl ActiveRun<'_> {
             .population
             .set_goals(&self.plans, &self.recording.reference(), start);
         let count = self.run.population.watchers;
-        let works = || self.workers.works();
-        let distance = quiet::wait_for_goal(&self.control, count, done_wait(count), works).await?;
+        let distance = quiet::wait_for_goal(&self.control, count, done_wait(count)).await?;
         let behind = distance.map(|distance| distance.in_events(&self.recording.reference()));
         let delivered_ns = self.control.last_delivery_ns.load(Ordering::Relaxed);
         Ok(CatchUp::between(written_ns, delivered_ns, behind))
@@ -304,22 +295,20 @@ impl ActiveRun<'_> {
             Ok(_) => results.note(format!("{name}: the server writes by itself: no quiet end")),
             Err(error) => results.fault(format!("{name}: {error:#}")),
         }
-        let finished = self.workers.finish().await?;
-        let furthest = finished.furthest;
+        let (watchers, recorder) = self.swarm.finish()?;
+        let last = watchers.iter().map(|watcher| watcher.track().last());
+        let furthest = last.max().unwrap_or(0);
         if let Err(error) = self.recording.reached(furthest, SETTLE_WAIT).await {
             // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
             results.note(format!("{name}: {error:#}"));
         }
-        let recorder = finished.recorder.clone();
         window::latencies(results, &recorder);
         let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);
         let until_ns = self.control.measure_until_ns.load(Ordering::Relaxed);
         window::latencies_at_reference(results, &self.recording.latency(from_ns..until_ns));
-        // A copy, so that no lock is held while other processes judge.
         let reference = self.recording.reference().clone();
-        let outcome = finished
-            .judge(&self.run.population, &self.plans, &reference)
-            .await?;
+        let parts = self.run.population.parts(&reference);
+        let outcome = WatchOutcome::of(&watchers, &self.plans, &parts);
         outcome.report(results, name, reference.len());
         if !self.run.is_rolling {
             outcome.report_drops(results, name);

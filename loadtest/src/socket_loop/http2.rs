@@ -121,7 +121,7 @@ impl Http2Connection {
                 self.streams.push(Http2Stream {
                     id,
                     window: self.initial_window,
-                    next: tape.listed / tape.events_per_write,
+                    next: tape.listed,
                     offset: 0,
                 });
             }

@@ -35,7 +35,6 @@ impl Default for Buffers {
     }
 }
 
-/// The outcome of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// Nothing left to read for now.

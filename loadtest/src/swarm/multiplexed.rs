@@ -223,7 +223,6 @@ fn renews<M: Member>(thread: &Thread<M>, number: usize, started: Instant) -> boo
         && slow.is_some_and(|slow| slow.renews(started.elapsed()))
 }
 
-/// Pauses a slow member.
 async fn rest<M: Member>(
     thread: &Thread<M>,
     number: usize,

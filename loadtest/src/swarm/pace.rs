@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// How a slow client reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadPace {
     /// As fast as the others.
     Freely,
@@ -36,7 +34,7 @@ pub enum ReadPause {
 }
 
 /// How a client is slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slowness {
     pub pace: ReadPace,
     /// Receive buffer of its socket, bytes; HTTP/2 uses windows instead.

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use serde::{Deserialize, Serialize};
-
 use crate::wire::event::EventKind;
 
 /// One event of the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReferenceEvent {
     pub version: u64,
     pub kind: EventKind,
@@ -22,12 +20,11 @@ pub struct ReferenceEvent {
 pub type ObjectVersions = BTreeMap<String, u64>;
 
 /// The recorded events, in version order.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone)]
 pub struct Reference {
     entries: Vec<ReferenceEvent>,
     names: Vec<String>,
-    /// For adding events only: not serialised.
-    #[serde(skip)]
+    /// For adding events only.
     numbers: HashMap<String, u32>,
     initial: ObjectVersions,
 }

@@ -57,7 +57,6 @@ impl Plan {
     }
 }
 
-/// Behaviour of one watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// Reads, and its latencies are counted.
@@ -94,12 +93,9 @@ impl Behaviour {
     }
 }
 
-/// How a visitor returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
-    /// Resumes where it left.
     Resumes,
-    /// Lists and then watches.
     ListClient,
     /// Watches from the run's start version.
     FromStart,
@@ -138,7 +134,6 @@ impl Visits {
         self.events_left == 0
     }
 
-    /// Chooses the next visit.
     pub fn come_back(&mut self) -> Return {
         self.events_left = self.random.u64(1..=VISIT_EVENTS_MAX);
         let back = match self.random.u8(0..3) {

@@ -174,7 +174,7 @@ fn of_a_reader_too_the_list_must_hold_what_the_server_held() {
         // For a reader even a correct list after 410 is a fault.
         let (mut results, plan) = (Results::new("steady"), bench.watcher.plan.clone());
         let parts = std::collections::HashMap::from([(0, reference())]);
-        let outcome = WatchOutcome::of(&[bench.watcher], &[plan], &parts, 0);
+        let outcome = WatchOutcome::of(&[bench.watcher], &[plan], &parts);
         outcome.report_drops(&mut results, "target");
         let text = results.to_string();
         assert!(text.contains("1 streams of readers were ended"), "{text}");

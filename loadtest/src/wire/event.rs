@@ -8,7 +8,6 @@ use std::fmt;
 
 use anyhow::{Context, Result, bail};
 use memchr::memmem;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::recorder::now_ns;
@@ -23,7 +22,7 @@ const NAMESPACE_FIELD: &[u8] = b"\"namespace\":\"";
 const WRITTEN_AT_FIELD: &[u8] = b"\"kube-fanout.dev/written-at\":\"";
 
 /// Event types of the watch protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
     /// An object was created, or matches the selector now.
     Added,

@@ -33,7 +33,6 @@ pub fn json_list(list: &Value) -> Result<ListVersions> {
     Ok((list_version(list)?, objects.collect()))
 }
 
-/// A list in progress.
 #[derive(Debug, Default)]
 pub struct ListReader {
     head: Vec<u8>,
@@ -43,7 +42,6 @@ pub struct ListReader {
 }
 
 impl ListReader {
-    /// Reads the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         let room = HEAD_LEN.saturating_sub(self.head.len()).min(piece.len());
         self.head.extend_from_slice(&piece[..room]);

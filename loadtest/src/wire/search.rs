@@ -23,7 +23,6 @@ impl StreamSearch {
         }
     }
 
-    /// Reads the next piece.
     pub fn feed(&mut self, data: &[u8]) {
         self.len += data.len() as u64;
         let keep = self.needle.len() - 1;

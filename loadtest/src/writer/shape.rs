@@ -8,12 +8,13 @@ use crate::wire::event::{WRITTEN_AT, WriteTime};
 /// Kind of the written objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// ConfigMaps, written with PUT.
     ConfigMap,
     /// Secrets, written with PUT, with an annotation that gives them their length.
     Secret,
     /// Pods on this many nodes, changed by patching an annotation: most of a pod is immutable.
-    Pod { nodes: usize },
+    Pod {
+        nodes: usize,
+    },
 }
 
 /// The node of pod `number`.

@@ -54,7 +54,6 @@ impl DrainClient {
         }
     }
 
-    /// Number of its events.
     pub fn events(&self) -> u64 {
         match &self.request {
             Request::Watch(watcher) => watcher.track().count(),

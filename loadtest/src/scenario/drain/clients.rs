@@ -37,7 +37,6 @@ enum ClientTrait {
 
 use ClientTrait::{Forwarded, Http2, Metadata, Slow, WebSocket, WithoutBookmarks};
 
-/// A kind of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientKind {
     /// Name in messages and figures.
@@ -75,7 +74,6 @@ const LISTERS: [ClientKind; 4] = [
     kind("list, HTTP/2, forwarded", 0, &[Slow, Http2, Forwarded]),
 ];
 
-/// A selection of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientSet {
     /// Clients that read all the time.
@@ -239,7 +237,6 @@ impl DrainClients {
         self.of(who).map(bytes).sum()
     }
 
-    /// Lets slow clients read.
     pub fn wake(&self) {
         let wake = |group: &ClientGroup| group.control.stalled.store(false, Ordering::Relaxed);
         self.0.iter().for_each(wake);

@@ -96,7 +96,6 @@ impl Collections {
         }
     }
 
-    /// Deletes the changing objects.
     pub async fn clean(&self) {
         let [cached, forwarded] = &self.0;
         tokio::join!(cached.churn.clean(), forwarded.churn.clean());

@@ -7,10 +7,8 @@ use crate::process;
 
 /// A gateway that can be ended.
 pub trait GatewayControl {
-    /// Asks it to end.
     fn terminate(&self) -> Result<()>;
 
-    /// Whether it has ended.
     fn has_ended(&self) -> bool;
 }
 

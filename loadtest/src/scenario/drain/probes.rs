@@ -28,7 +28,6 @@ enum ProbeOutcome {
     Half,
     /// A complete response with this status.
     Whole(u16),
-    /// No response in time.
     Silence,
 }
 

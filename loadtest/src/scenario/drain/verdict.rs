@@ -8,10 +8,8 @@ use super::collection::Collections;
 use crate::lister::repeat::LIST_COMPLETE;
 use crate::results::{Results, mib};
 
-/// Causes of good ends.
 const GOOD_ENDS: [&str; 2] = ["clean end", LIST_COMPLETE];
 
-/// Times of the end.
 #[derive(Debug)]
 pub struct DrainTimes {
     /// When the gateway was asked to end, nanoseconds since the epoch.

@@ -27,10 +27,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(10);
 /// Length of its object, bytes.
 const OBJECT_LEN: usize = 1_024;
-/// Name of its object.
 const NAME: &str = "witness";
 
-/// Operations of the witness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// An event, from when its write was due to its arrival.
@@ -55,7 +53,6 @@ impl Operation {
     /// Operations at an even rate; events follow from the writes.
     const TIMED: [Self; 4] = [Self::List, Self::FullList, Self::Write, Self::Connection];
 
-    /// The name in figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Event => "events",
@@ -172,13 +169,11 @@ pub struct Witness {
 /// Everything that a witness has recorded.
 #[derive(Debug)]
 pub struct WitnessReport {
-    /// Its operations and failures.
     pub done: Vec<OperationRecord>,
     /// Number of events that never arrived.
     pub missing: usize,
 }
 
-/// State of the tasks.
 #[derive(Debug, Clone)]
 struct WitnessContext {
     target: Target,

@@ -14,7 +14,6 @@ use crate::writer::shape::node_name;
 
 /// The namespace of pods, services and what they use.
 pub const NAMESPACE: &str = "kubelets";
-/// The leases of nodes.
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const NAMESPACES: &str = "/api/v1/namespaces";
 /// Writes that are under way at the same time.

@@ -22,7 +22,7 @@ use super::selection::Collection;
 use crate::http2::{self, Http2Client};
 use crate::recorder::{Control, Recorder};
 use crate::swarm::SwarmConfig;
-use crate::target::{ByteStream, CONNECT_WAIT, Target, connect_socket, source_socket};
+use crate::target::Target;
 
 /// Connections that are opened at the same time: servers give up on slow handshakes.
 const CONNECTING_MAX: usize = 32;
@@ -83,24 +83,6 @@ impl Fleet {
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
-
-    async fn open(&self, number: usize) -> Result<Box<dyn ByteStream>> {
-        let source = self.swarm_config.source_of(number);
-        let Target { address, tls, .. } = &self.swarm_config.target;
-        let connecting = async {
-            let socket = source_socket(*address, source, None)?;
-            let tcp = connect_socket(*address, socket).await?;
-            Ok::<Box<dyn ByteStream>, anyhow::Error>(match tls.as_ref().zip(self.tls.clone()) {
-                None => Box::new(tcp),
-                Some((tls, config)) => {
-                    let connector = tokio_rustls::TlsConnector::from(config);
-                    Box::new(connector.connect(tls.name.clone(), tcp).await?)
-                }
-            })
-        };
-        let opened = tokio::time::timeout(CONNECT_WAIT, connecting).await;
-        opened.with_context(|| format!("no connection within {CONNECT_WAIT:?}"))?
-    }
 }
 
 /// Whether an API server has its built-in kinds in protobuf.
@@ -136,7 +118,9 @@ impl Connection {
             return Ok(sender.clone());
         }
         let _permit = self.fleet.connecting.acquire().await?;
-        let stream = self.fleet.open(self.number).await?;
+        let SwarmConfig { target, .. } = &self.fleet.swarm_config;
+        let source = self.fleet.swarm_config.source_of(self.number);
+        let stream = target.connect_with(source, self.fleet.tls.clone()).await?;
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_LEN)

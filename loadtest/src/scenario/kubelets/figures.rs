@@ -103,7 +103,6 @@ struct Upstream {
     bytes: f64,
 }
 
-/// Counters at one moment.
 #[derive(Debug)]
 pub struct Moment {
     at: Instant,

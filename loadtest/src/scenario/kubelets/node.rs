@@ -26,7 +26,6 @@ const OBJECT_WATCH_FACTOR: u32 = 6;
 /// Share by which a kubelet renews its lease later than due, at most.
 const LEASE_JITTER: f64 = 0.04;
 
-/// How nodes behave.
 #[derive(Debug, Clone)]
 pub struct NodeBehaviour {
     /// Shortest timeout of a watch.
@@ -189,7 +188,6 @@ fn proxy_targets(number: usize, behaviour: &NodeBehaviour) -> Vec<WatchTarget> {
     ]
 }
 
-/// What a kubelet writes.
 struct KubeletWriter {
     connection: Arc<Connection>,
     name: String,
@@ -265,7 +263,6 @@ impl KubeletWriter {
         accepted(status, &body)
     }
 
-    /// The pod runs.
     async fn report_pod(&self, namespaced_name: &str) -> Result<()> {
         let (namespace, name) = namespaced_name.split_once('/').unwrap_or_default();
         let pods = cluster::namespaced(Collection::Pods, namespace);

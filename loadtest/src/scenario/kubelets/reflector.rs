@@ -28,10 +28,8 @@ const INITIAL_STATES_MAX: usize = 16;
 /// Names that wait for the caller: it takes them after every piece.
 const NEW_NAMES_MAX: usize = 4_096;
 
-/// What a reflector watches.
 #[derive(Debug, Clone)]
 pub struct WatchTarget {
-    /// Path of the collection.
     pub path: String,
     /// Selectors as they stand in the query, such as `fieldSelector=metadata.name%3Da`; may be empty.
     pub selector: String,
@@ -43,7 +41,6 @@ pub struct WatchTarget {
     pub names_wanted: bool,
 }
 
-/// The request in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// A watch that begins with the objects and a bookmark behind them.
@@ -53,10 +50,8 @@ enum Phase {
     Watch,
 }
 
-/// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// Completely, with this status.
     Complete(u16),
     /// The connection failed before a response.
     Unanswered,

@@ -37,7 +37,6 @@ pub enum Part {
     Number(u32),
 }
 
-/// What one reflector watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Selection {
     pub collection: Collection,

@@ -19,12 +19,10 @@ const MASTERS: &str = "system:masters";
 const USERS: &str = "loadtest:users";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// A running API server.
 pub struct ReviewServer {
     /// Stopped when dropped.
     pub running: Apiserver,
     pub url: String,
-    /// Kubeconfig for the gateway.
     pub kubeconfig: PathBuf,
 }
 

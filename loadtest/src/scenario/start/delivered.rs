@@ -20,16 +20,13 @@ const QUERY: &str = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&
 const MARKER: &[u8] = b"k8s.io/initial-events-end";
 /// Length of a read: more than a socket buffers.
 const READ_LEN: usize = 256 << 10;
-/// The gateway's own windows.
 const STREAM_WINDOW_LEN: u32 = 16 << 20;
 const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
 
-/// Protocol of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Read by a plain loop.
     Http1,
-    /// Read by hyper.
     Http2,
 }
 

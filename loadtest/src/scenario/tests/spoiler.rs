@@ -18,7 +18,6 @@ const LOST: usize = 3;
 /// Possible last bytes are held for this time. HTTP/2 continues if it was not the end.
 const KEPT_FOR: Duration = Duration::from_millis(300);
 
-/// How it breaks connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spoils {
     /// Drops this many bytes at the end of each connection, and closes it.

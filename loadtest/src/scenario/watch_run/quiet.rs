@@ -106,7 +106,6 @@ pub async fn wait_for_goal(
     control: &Control,
     count: usize,
     wait: Duration,
-    works: impl Fn() -> Result<()>,
 ) -> Result<Option<VersionLag>> {
     let count_of = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     let number_of = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -117,7 +116,6 @@ pub async fn wait_for_goal(
     };
     let mut silence = SwarmSilence::begin(now(), started.elapsed());
     while count_of(&control.progress) < count {
-        works()?;
         let is_silent = silence.look(now(), started.elapsed()) >= BOUND;
         let behind = count_of(&control.behind);
         // Members without an open watch (which list again or pause) are waited for.

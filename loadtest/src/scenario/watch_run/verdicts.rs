@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::results::Results;
 use crate::texts::Texts;
 use crate::verify::reference::Reference;
@@ -14,15 +12,12 @@ use crate::watcher::{Plan, Watcher};
 const DESCRIBED_MAX: usize = 10;
 
 /// The sum of all verdicts.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct WatchOutcome {
-    /// Descriptions of the faults.
     pub described: Texts,
-    /// Watchers with a fault.
     pub faulty: usize,
     /// Events that all watchers received.
     pub verified: u64,
-    /// Watchers that received 410.
     pub expired: usize,
     /// Reading watchers that received 410 and listed again. Watchers that come and go may: they watch from old versions.
     pub readers_expired: usize,
@@ -47,12 +42,11 @@ impl Default for WatchOutcome {
 }
 
 impl WatchOutcome {
-    /// Compares every watcher with the part of the reference that belongs to its plan; `first` is the number of the first watcher.
+    /// Compares every watcher with the part of the reference that belongs to its plan.
     pub fn of(
         watchers: &[Watcher],
         plans: &[Arc<Plan>],
         parts: &HashMap<usize, Reference>,
-        first: usize,
     ) -> Self {
         let nothing = Reference::default();
         let prints: HashMap<_, _> = parts
@@ -61,7 +55,7 @@ impl WatchOutcome {
             .collect();
         let no_prints = nothing.fingerprints();
         let mut outcome = Self::default();
-        for (number, watcher) in (first..).zip(watchers) {
+        for (number, watcher) in watchers.iter().enumerate() {
             let group = number % plans.len();
             let seen = plans[group].part;
             let part = parts.get(&seen).unwrap_or(&nothing);
@@ -75,17 +69,6 @@ impl WatchOutcome {
             }
         }
         outcome
-    }
-
-    /// Adds another share's outcome.
-    pub fn add(&mut self, other: &Self) {
-        self.described.merge(&other.described);
-        self.faulty += other.faulty;
-        self.verified += other.verified;
-        self.expired += other.expired;
-        self.readers_expired += other.readers_expired;
-        self.ended += other.ended;
-        self.ended_slow += other.ended_slow;
     }
 
     fn count(&mut self, watcher: &Watcher) {

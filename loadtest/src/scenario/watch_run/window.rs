@@ -20,21 +20,17 @@ pub struct Snapshot {
     /// Their bytes.
     pub bytes: u64,
     pub machine: MachineCpu,
-    /// The load test itself.
     pub own: Usage,
-    /// The server under test.
     pub server: Option<Usage>,
     /// The API server behind it.
     pub upstream: Option<Usage>,
 }
 
-/// Row that compares servers.
 pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
 /// The part without the kernel, which servers that write to equally many sockets differ in.
 pub const SERVER_USER_PER_EVENT: &str = "server user CPU per delivered event, µs";
 /// Row that compares numbers of watchers with disjoint selectors.
 pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs";
-/// Rows that compare runs.
 pub const LATENCY_P50: &str = "latency p50, ms";
 /// See [`LATENCY_P50`].
 pub const LATENCY_P99: &str = "latency p99, ms";
