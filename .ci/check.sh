@@ -126,12 +126,12 @@ step_sbom() {
     deploy/sbom/sbom.sh --check
 }
 
-# The program compiles for arm64, with the features that a release has and without those that only tests have. deploy/image.sh links it.
+# The programs compile for arm64, with the features that a release has and without those that only tests have. deploy/image.sh links them.
 step_arm64() {
     local triple=aarch64-unknown-linux-gnu
     needs gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc --version || return
     needs "it: rustup target add $triple" test -d "$(rustc --print target-libdir --target "$triple")" || return
-    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc cargo check --locked --package kube-fanout --bin kube-fanout --target "$triple"
+    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc cargo check --locked --package kube-fanout --package kube-fanout-top --bins --target "$triple"
 }
 
 step_deny() {

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the image of the gateway without a daemon and without a registry: one statically linked program in an otherwise empty image.
+# Builds the image of the gateway without a daemon and without a registry: two statically linked programs, the gateway and `top`, in an
+# otherwise empty image.
 #
 #   image.sh [--arch amd64|arm64] [--tag NAME:TAG] [--output FILE]    the image, as an OCI archive
-#   image.sh [--arch amd64|arm64] --program                           only the program; prints its path
-#   image.sh [--arch amd64|arm64] --link                              links the program without optimisation, to see that it can be
+#   image.sh [--arch amd64|arm64] --program                           only the programs; prints the path of the gateway's
+#   image.sh [--arch amd64|arm64] --link                              links the programs without optimisation, to see that they can be
 #   image.sh --test [--output FILE]                                   builds the image for this machine, and runs it with its probes
 #
-# Beside the archive it writes a bill of materials (FILE.cdx.json, by deploy/sbom/sbom.sh), a tar with the program, its completions and its
+# Beside the archive it writes a bill of materials (FILE.cdx.json, by deploy/sbom/sbom.sh), a tar with the programs, completions and
 # manual pages (FILE.tgz), and their checksums (FILE.sha256).
 #
 # The archive has no times and no names of this machine: the same commit and toolchain give the same image. `podman load --input FILE`
@@ -51,7 +52,7 @@ esac
 [ -z "$test" ] || [ "$arch" = "$here" ] || { echo "image: --test runs only images for this machine's architecture" >&2; exit 2; }
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/image profile=release
-options=(build --locked --bin kube-fanout --target "$triple")
+options=(build --locked --package kube-fanout --package kube-fanout-top --bins --target "$triple")
 if [ -n "$link" ]; then
     # Build scripts and procedural macros are those of other unoptimised builds.
     target=${target%/image} profile=debug
@@ -78,14 +79,16 @@ KUBE_FANOUT_COMMIT=${KUBE_FANOUT_COMMIT:-$(git describe --always --dirty --abbre
 export KUBE_FANOUT_COMMIT
 cargo "${options[@]}" >&2
 built=$target/$triple/$profile/kube-fanout
-if readelf --program-headers "$built" | grep -q INTERP; then
-    echo "image: $built is not linked statically" >&2
-    exit 1
-fi
-if ! readelf --file-header "$built" | grep -q "Machine:.*$machine"; then
-    echo "image: $built is not for $arch" >&2
-    exit 1
-fi
+for one in "$built" "$built-top"; do
+    if readelf --program-headers "$one" | grep -q INTERP; then
+        echo "image: $one is not linked statically" >&2
+        exit 1
+    fi
+    if ! readelf --file-header "$one" | grep -q "Machine:.*$machine"; then
+        echo "image: $one is not for $arch" >&2
+        exit 1
+    fi
+done
 if [ -n "$program$link" ]; then
     echo "$built"
     exit
@@ -98,7 +101,7 @@ storage=$(mktemp -d)
 trap 'rm -rf "$storage"' EXIT
 image() { buildah --root "$storage/root" --runroot "$storage/run" --storage-driver vfs "$@"; }
 container=$(image from --arch "$arch" scratch)
-image copy --quiet --chmod 0755 "$container" "$built" /usr/local/bin/kube-fanout >/dev/null
+image copy --quiet --chmod 0755 "$container" "$built" "$built-top" /usr/local/bin/ >/dev/null
 # 65532 is the user of the manifests. 8443: clients; 9090: metrics and health.
 image config --arch "$arch" --os linux --user 65532:65532 --port 8443 --port 9090 \
     --entrypoint '["/usr/local/bin/kube-fanout"]' --cmd 'serve --in-cluster' \
@@ -111,19 +114,19 @@ time=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 image commit --quiet --timestamp "$time" "$container" "oci-archive:$output:$tag" >/dev/null
 echo "$output: $(stat -c %s "$output") bytes, $tag for $arch"
 
-CARGO_TARGET_DIR=$(dirname "$target") deploy/sbom/sbom.sh --arch "$arch" --program "$built" --output "$base.cdx.json" --check
+CARGO_TARGET_DIR=$(dirname "$target") deploy/sbom/sbom.sh --arch "$arch" --program "$built" --program "$built-top" --output "$base.cdx.json" --check
 
 # The completions and manual pages are the same for every architecture, but only a program that runs here can write them.
 folder=$storage/kube-fanout-$version
 mkdir -p "$folder/completions" "$folder/man"
-install -m 0755 "$built" "$folder/kube-fanout"
+install -m 0755 "$built" "$built-top" "$folder"
 cp LICENSE docs/CHANGELOG.md "$folder"
 if [ "$arch" = "$here" ]; then
     "$built" completions bash >"$folder/completions/kube-fanout"
     "$built" completions zsh >"$folder/completions/_kube-fanout"
     "$built" completions fish >"$folder/completions/kube-fanout.fish"
     "$built" man >"$folder/man/kube-fanout.1"
-    for command in serve apiserver demo size top check; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
+    for command in serve apiserver demo size check; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
 fi
 tar --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -C "$storage" -c "$(basename "$folder")" | gzip -n >"$base.tgz"
 (cd "$(dirname "$output")" && sha256sum "$(basename "$output")" "$(basename "$base")".{tgz,cdx.json} >"$base.sha256")

@@ -1,6 +1,6 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver`, `demo`, `size`, `top` and `check` hold the flags of one command each, `defaults` every default with its reason,
+//! `serve`, `apiserver`, `demo`, `size` and `check` hold the flags of one command each, `defaults` every default with its reason,
 //! `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into
 //! settings.
 
@@ -11,8 +11,9 @@ mod defaults;
 mod demo;
 mod serve;
 mod size;
-mod top;
 mod words;
+
+use std::ffi::OsString;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -26,7 +27,6 @@ pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
 pub use size::SizeFlags;
-pub use top::{TopFlags, TopSort};
 pub use words::{ByteLen, InvalidValue, ObjectCount, Ratio, TimeSpan};
 
 #[cfg(test)]
@@ -69,7 +69,12 @@ pub enum Command {
     /// Calculate replicas, cores, memory and bandwidth for a number of clients (docs/SCALING.md).
     Size(SizeFlags),
     /// Show the status of a running gateway in the terminal: resources, slow clients, rates (docs/STATUS.md).
-    Top(TopFlags),
+    #[command(disable_help_flag = true)]
+    Top {
+        /// Flags of the program `kube-fanout-top`, which this command runs.
+        #[arg(value_name = "FLAGS", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
+    },
     /// Check whether the gateway will work, before and after it is installed (docs/CHECK.md). Takes the flags of `serve`.
     Check(Box<CheckFlags>),
     /// Print a script that completes commands and flags in a shell.

@@ -7,7 +7,7 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`, `handover`,
-//! `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a
+//! `embedded`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a
 //! changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
@@ -30,15 +30,16 @@ mod serve_settings;
 mod settings_error;
 mod sizing;
 mod suggestion;
-mod top;
 mod traces;
 mod transport;
+
+use std::ffi::OsString;
 
 use crate::cli::{self, Command, ConfigAction, Flags};
 
 pub use crate::cli::{
     AuthMode, AuthorizationMode, CheckCategory, LogFormat, LogLevel, ObjectCount, OutputFormat,
-    Ratio, TopSort,
+    Ratio,
 };
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
@@ -58,7 +59,6 @@ pub use serve_settings::{
 };
 pub use settings_error::SettingsError;
 pub use suggestion::{did_you_mean, nearest};
-pub use top::TopSettings;
 pub use traces::TraceSettings;
 pub use transport::{ListenTransport, SniCertificate};
 
@@ -84,8 +84,8 @@ pub enum ProcessTask {
     Apiserver(ApiserverSettings),
     /// Run the embedded API server, a gateway and watchers.
     Demo(DemoSettings),
-    /// Show the status of a gateway.
-    Top(TopSettings),
+    /// Run `kube-fanout-top` with these flags.
+    Top(Vec<OsString>),
     /// Check whether the gateway will work.
     Check(Box<CheckSettings>),
     /// Print the names of all checks.
@@ -103,8 +103,8 @@ pub enum ProcessTask {
 /// # Errors
 /// [`FlagsError`]; `--help` and `--version` are also returned as errors.
 pub fn read(
-    arguments: Vec<std::ffi::OsString>,
-    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+    arguments: Vec<OsString>,
+    variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Flags, FlagsError> {
     layers::read(arguments, variable)
 }
@@ -114,14 +114,14 @@ pub fn read(
 /// # Errors
 /// [`FlagsError::UnknownVariable`].
 pub fn check_variables(
-    variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), FlagsError> {
     layers::check_variables(variables)
 }
 
 /// Looks up a variable in the process environment; an argument for [`read`].
 #[must_use]
-pub fn environment(name: &str) -> Option<std::ffi::OsString> {
+pub fn environment(name: &str) -> Option<OsString> {
     #[expect(
         clippy::disallowed_methods,
         reason = "the only place where the environment is read"
@@ -147,7 +147,7 @@ impl Settings {
                 ProcessTask::Apiserver(ApiserverSettings::resolve(*flags)?)
             }
             Command::Demo(flags) => ProcessTask::Demo(DemoSettings::resolve(flags)?),
-            Command::Top(flags) => ProcessTask::Top(TopSettings::resolve(flags, allows_color())?),
+            Command::Top { flags } => ProcessTask::Top(flags),
             Command::Check(flags) if flags.list => ProcessTask::CheckList(flags.output),
             Command::Check(flags) => {
                 let settings = CheckSettings::resolve(*flags, allows_color())?;

@@ -195,8 +195,6 @@ pub mod telemetry;
 #[cfg(feature = "gateway")]
 pub mod tls;
 #[cfg(feature = "gateway")]
-pub mod top;
-#[cfg(feature = "gateway")]
 mod transport;
 #[cfg(feature = "gateway")]
 pub mod watch;

@@ -7,8 +7,10 @@ mod limits;
 #[path = "main/log.rs"]
 mod log;
 
+use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use kube_fanout::gateway::{Configuration, Gateway, ProcessControls, unusable_set
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
 use kube_fanout::telemetry::SpanExport;
-use kube_fanout::{apiserver, build_info, check, top};
+use kube_fanout::{apiserver, build_info, check};
 use log::LogHandles;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -35,6 +37,9 @@ static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mima
 const EXIT_USAGE: u8 = 2;
 /// A failure while running, or a check that failed.
 const EXIT_FAILURE: u8 = 1;
+
+/// What `kube-fanout top` runs.
+const TOP_PROGRAM: &str = "kube-fanout-top";
 
 /// How long threads may go on with work that blocks when everything else has ended. Checkpoints and the audit log have their own time before.
 const BLOCKED_TIME_MAX: Duration = Duration::from_secs(2);
@@ -72,10 +77,10 @@ fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>
         ProcessTask::ConfigCheck(settings) => return check_settings(settings),
         ProcessTask::Print(text) => return print(text),
         ProcessTask::CheckList(output) => return print(&check::list(*output)),
+        ProcessTask::Top(flags) => return run_top(flags),
         ProcessTask::Serve(_)
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
-        | ProcessTask::Top(_)
         | ProcessTask::Check(_) => log::start(&process, &task),
     };
     let LogHandles {
@@ -148,11 +153,6 @@ async fn run(
                 Err(error) => return Err(error.into()),
             }
         }
-        ProcessTask::Top(settings) => {
-            if let Err(error) = top::run(&settings, drain, &mut stdout()).await {
-                return Ok(report_error(EXIT_FAILURE, &error.to_string()));
-            }
-        }
         ProcessTask::Check(settings) => {
             let report = check::run(&settings, drain).await;
             // The drain has begun: the user does not want to know any longer.
@@ -172,9 +172,32 @@ async fn run(
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
-        ProcessTask::ConfigCheck(_) | ProcessTask::Print(_) | ProcessTask::CheckList(_) => {}
+        ProcessTask::ConfigCheck(_)
+        | ProcessTask::Print(_)
+        | ProcessTask::CheckList(_)
+        | ProcessTask::Top(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes the program `kube-fanout-top`, which is beside this one or on the PATH.
+fn run_top(flags: &[OsString]) -> ExitCode {
+    let beside = std::env::current_exe().map(|program| program.with_file_name(TOP_PROGRAM));
+    let program = match beside {
+        Ok(beside) if beside.exists() => beside,
+        Ok(_) | Err(_) => TOP_PROGRAM.into(),
+    };
+    // Returns only if it fails.
+    let error = Command::new(program).args(flags).exec();
+    let line = if error.kind() == ErrorKind::NotFound {
+        format!(
+            "{TOP_PROGRAM} is neither beside this program nor on the PATH: it is in the release's archive, and in a clone `cargo build --release \
+             --package {TOP_PROGRAM}` makes it"
+        )
+    } else {
+        format!("{TOP_PROGRAM}: {error}")
+    };
+    report_error(EXIT_USAGE, &line)
 }
 
 /// Reads the files that the settings name, each of which would keep `serve` from starting.

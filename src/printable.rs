@@ -1,6 +1,6 @@
 //! Text that others chose, for a terminal or a line of a report. It cannot move the cursor, hide other text or turn it round.
 
-use ratatui::text::Span;
+use unicode_width::UnicodeWidthChar;
 
 /// Accents on one letter. More of them pile up over the lines above.
 const ACCENTS_MAX: usize = 2;
@@ -10,7 +10,7 @@ const ACCENTS_MAX: usize = 2;
 pub(crate) fn clean(text: &str) -> String {
     let mut accents = 0;
     let drawn = text.chars().map(|one| {
-        let is_accent = Span::raw(&*one.encode_utf8(&mut [0; 4])).width() == 0;
+        let is_accent = one.width() == Some(0);
         accents = if is_accent { accents + 1 } else { 0 };
         if is_drawable(one) && accents <= ACCENTS_MAX {
             one

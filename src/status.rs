@@ -6,9 +6,7 @@
 mod clients;
 mod cursors;
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use clients::{ClientStatus, LagState, SlowGroup};
 pub use cursors::{CursorSummary, HistoryLimits, HistoryRange, NamedCursors, WatchLag};
@@ -25,7 +23,7 @@ pub trait StatusSource: Send + Sync {
 }
 
 /// The whole document.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDocument {
     /// [`STATUS_VERSION`].
@@ -49,7 +47,7 @@ pub struct StatusDocument {
 }
 
 /// The gateway itself.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
     /// The version of the build.
@@ -61,17 +59,15 @@ pub struct GatewayStatus {
     /// Whether all checks of `/readyz` pass.
     pub ready: bool,
     /// Whether it ends, and sends its clients to other gateways.
-    #[serde(default)]
     pub draining: bool,
     /// The checks that fail, with their reasons.
     pub failing: Vec<String>,
     /// What is not cached although the settings allow it, because the gateway may not read who serves it.
-    #[serde(default)]
     pub limitation: Option<String>,
 }
 
 /// All resources together, or one of them: what was received from upstream and delivered to watches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficStatus {
     /// Events delivered to watches.
@@ -89,7 +85,7 @@ pub struct TrafficStatus {
 }
 
 /// All resources together.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TotalStatus {
     /// Open watches.
@@ -104,7 +100,7 @@ pub struct TotalStatus {
 }
 
 /// What the API server would have done had the clients been connected to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedStatus {
     /// Bytes that it did not send.
@@ -123,7 +119,7 @@ impl From<TrafficStatus> for SavedStatus {
 }
 
 /// One cache.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceStatus {
     /// Its name, as in `/readyz`: `pods.v1`, or `pods.v1 in protobuf`.
@@ -132,7 +128,6 @@ pub struct ResourceStatus {
     pub ready: bool,
     /// Whether nobody needs to do anything about a resource that is not ready: its cache is being filled, or upstream does not give the
     /// gateway the resource in this encoding or at all.
-    #[serde(default)]
     pub harmless: bool,
     /// The state as text, as in `/readyz`.
     pub note: String,
@@ -152,7 +147,7 @@ pub struct ResourceStatus {
 }
 
 /// A cache's upstream watch.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpstreamWatchStatus {
     /// Whether the watch is open.
@@ -164,7 +159,7 @@ pub struct UpstreamWatchStatus {
 }
 
 /// A cache's history.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RingStatus {
     /// Events in it.
@@ -182,7 +177,7 @@ pub struct RingStatus {
 }
 
 /// A watch that was cut because its client was slow.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CutStatus {
     /// The cache that it watched.
@@ -195,7 +190,7 @@ pub struct CutStatus {
     pub address: String,
     /// `lagged`: its events were no longer in the history. `stalled`: it had stopped reading. `disconnected`: its connection ended while events
     /// waited for it.
-    pub reason: Cow<'static, str>,
+    pub reason: &'static str,
     /// How long ago.
     pub seconds_ago: f64,
     /// How long the first unread event had waited, if that is known.

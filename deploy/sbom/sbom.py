@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a bill of materials of the program, as CycloneDX 1.6, and checks it. sbom.sh installs what this needs.
+"""Writes a bill of materials of the programs of a release, as CycloneDX 1.6, and checks it. sbom.sh installs what this needs.
 
-    sbom.py --target TRIPLE [--output FILE] [--program FILE] [--libc NAME=VERSION] [--commit COMMIT] [--check]
+    sbom.py --target TRIPLE [--output FILE] [--program FILE]... [--libc NAME=VERSION] [--commit COMMIT] [--check]
 
-Cargo says which packages the program contains on that platform. Those that only build it (build scripts, procedural macros) are listed with
+Cargo says which packages the programs contain on that platform. Those that only build them (build scripts, procedural macros) are listed with
 the scope `excluded`. --libc names the C library that a static program contains. The same commit gives the same file.
 
---check compares the bill with Cargo.lock, with Cargo's plan of the build, and with the names of source files in the program.
+--check compares the bill with Cargo.lock, with Cargo's plan of the build, and with the names of source files in the programs.
 """
 
 import argparse
@@ -30,7 +30,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = "kube-fanout"
+# The bill is that of the first.
+PROGRAMS = ("kube-fanout", "kube-fanout-top")
+PACKAGES = [f"--package={program}" for program in PROGRAMS]
 # The namespace of the document's serial number, which is derived from its content.
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kube-fanout.dev/sbom")
 
@@ -43,10 +45,11 @@ def cargo(*arguments, environment=None):
 
 
 def graph(target, edges):
-    """Each package of the program, as (name, version), with those that it depends on."""
-    tree = cargo("tree", "--locked", f"--package={PROGRAM}", f"--target={target}", f"--edges={edges}", "--prefix=depth")
+    """Each package of the programs, as (name, version), with those that it depends on."""
+    tree = cargo("tree", "--locked", *PACKAGES, f"--target={target}", f"--edges={edges}", "--prefix=depth")
     found, path = {}, []
-    for line in tree.splitlines():
+    # A blank line divides the trees of two programs.
+    for line in filter(None, tree.splitlines()):
         row = re.match(r"(\d+)(\S+) v(\S+)", line)
         depth, package = int(row[1]), (row[2], row[3])
         path[depth:] = [package]
@@ -96,8 +99,10 @@ def bill(arguments):
     for package in sorted(every):
         scope = ComponentScope.REQUIRED if package in runtime else ComponentScope.EXCLUDED
         components[package] = crate(package, known[package], sums.get(package), scope)
-    root = components[next(package for package in every if package[0] == PROGRAM)]
-    root.type = ComponentType.APPLICATION
+    programs = [components[next(package for package in every if package[0] == name)] for name in PROGRAMS]
+    for program in programs:
+        program.type = ComponentType.APPLICATION
+    root = programs[0]
     root.scope = None
     root.properties.add(Property(name="kube-fanout:target", value=arguments.target))
     if arguments.commit:
@@ -126,9 +131,9 @@ def bill(arguments):
 
 
 def units(target):
-    """The packages that Cargo would compile into the program. Cargo shows its plan only to nightly toolchains, or if it is told that this is
+    """The packages that Cargo would compile into the programs. Cargo shows its plan only to nightly toolchains, or if it is told that this is
     one; nothing is built."""
-    command = ["build", "--locked", f"--bin={PROGRAM}", f"--target={target}", "--unit-graph", "-Zunstable-options"]
+    command = ["build", "--locked", *PACKAGES, "--bins", f"--target={target}", "--unit-graph", "-Zunstable-options"]
     plan = json.loads(cargo(*command, environment={**os.environ, "RUSTC_BOOTSTRAP": "1"}))
     keys = [unit["pkg_id"] for unit in plan["units"] if unit["platform"] and unit["mode"] == "build"]
     # An identifier omits the name of a package whose folder has the same name.
@@ -166,12 +171,12 @@ def faults(text, arguments):
             yield f"{' '.join(package)} has another checksum than in Cargo.lock"
         if not part.get("licenses"):
             yield f"{' '.join(package)} has no licence"
-    if arguments.program:
-        compiled = compiled_in(arguments.program)
+    for program in arguments.program:
+        compiled = compiled_in(program)
         if not compiled:
-            yield f"{arguments.program} names no source files"
+            yield f"{program} names no source files"
         for name, version in sorted(compiled - runtime):
-            yield f"{name} {version} is compiled into the program, and not in the bill"
+            yield f"{name} {version} is compiled into {program}, and not in the bill"
 
 
 def check(text, arguments):
@@ -192,7 +197,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", required=True)
     parser.add_argument("--output", type=pathlib.Path)
-    parser.add_argument("--program")
+    parser.add_argument("--program", action="append", default=[])
     parser.add_argument("--libc")
     parser.add_argument("--commit")
     parser.add_argument("--time", type=int, default=0, help="seconds since 1970, that of the commit")
@@ -204,7 +209,7 @@ def main():
         arguments.output.write_text(text + "\n")
     parts = json.loads(text)["components"]
     runtime = sum(part.get("scope") == "required" for part in parts)
-    print(f"sbom: {arguments.output or 'nothing written'}: {runtime} packages in the program, {len(parts) - runtime} that build it")
+    print(f"sbom: {arguments.output or 'nothing written'}: {runtime} packages in the programs, {len(parts) - runtime} that build them")
     found = check(text, arguments) if arguments.check else []
     for fault in found:
         print(f"FAIL {fault}")

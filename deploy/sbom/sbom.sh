@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Writes a bill of materials of the program, as CycloneDX 1.6: which packages, in which versions, under which licences.
+# Writes a bill of materials of the programs, as CycloneDX 1.6: which packages, in which versions, under which licences.
 #
-#   sbom.sh [--arch amd64|arm64] [--output FILE] [--program FILE] [--check]
+#   sbom.sh [--arch amd64|arm64] [--output FILE] [--program FILE]... [--check]
 #
-# --program names the built program, whose C library is listed if it is linked statically; --check compares the bill with Cargo.lock, and
-# with the program. image.sh calls this with both. Needs python3 3.11 with venv; the library that writes the format comes from PyPI.
+# --program names a built program, whose C library is listed if it is linked statically; --check compares the bill with Cargo.lock, and
+# with the programs. image.sh calls this with both. Needs python3 3.11 with venv; the library that writes the format comes from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,7 +19,13 @@ output= program= options=()
 usage() { sed -n '/^#   sbom.sh/s/^# *//p' "$0" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case "$1" in
-        --arch | --output | --program)
+        --program)
+            [ $# -ge 2 ] || usage
+            program=$2
+            options+=(--program "$2")
+            shift 2
+            ;;
+        --arch | --output)
             [ $# -ge 2 ] || usage
             declare "${1#--}=$2"
             shift 2
@@ -45,7 +51,6 @@ if [ "$(cat "$venv/installed" 2>/dev/null)" != "$PACKAGE" ]; then
 fi
 
 if [ -n "$program" ]; then
-    options+=(--program "$program")
     # The Debian package of the archive that was linked, where there is one.
     archive=$(realpath "$("$compiler" -print-file-name=libc.a)")
     if owner=$(dpkg-query --search "$archive" 2>/dev/null) && ! readelf --program-headers "$program" | grep -q INTERP; then

@@ -13,10 +13,6 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub const LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8443);
 /// Loopback: metrics show no objects, but resources and load, which are not published to a network by default.
 pub const ADMIN_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 9090);
-/// Where a gateway with the default flags shows its status.
-pub const TOP_URL: &str = "http://127.0.0.1:9090";
-/// The gateway makes a new document each second.
-pub const TOP_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(1));
 /// The port of `kubectl proxy`, so that examples written for it work unchanged.
 pub const APISERVER_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8001);
 /// The embedded API server's own audience; kube-apiserver's default.

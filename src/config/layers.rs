@@ -82,6 +82,10 @@ pub(super) fn read(
         },
         None => error.into(),
     })?;
+    // The flags are those of another program, which reads the environment itself.
+    if typed.subcommand_name() == Some("top") {
+        return Ok(Flags::from_arg_matches(&typed)?);
+    }
     let (command, matches) = subcommand(&cli::command(), &typed);
     let names: Vec<String> = flag_names(&command);
 
@@ -183,11 +187,15 @@ fn standard_variable(name: &str) -> Option<&'static str> {
     (cfg!(feature = "otlp") && name == "otlp-endpoint").then_some("OTEL_EXPORTER_OTLP_ENDPOINT")
 }
 
-/// Variables of the build and of the tests, which run the program in their own environment.
-const OTHER_VARIABLES: [&str; 3] = [
+/// Variables of the build, of the tests, which run the program in their own environment, and of `kube-fanout-top`.
+const OTHER_VARIABLES: [&str; 7] = [
     "KUBE_FANOUT_COMMIT",
     "KUBE_FANOUT_REQUIRE",
     "KUBE_FANOUT_TEST_",
+    "KUBE_FANOUT_URL",
+    "KUBE_FANOUT_INTERVAL",
+    "KUBE_FANOUT_ONCE",
+    "KUBE_FANOUT_SORT",
 ];
 
 /// Implements [`super::check_variables`].

@@ -105,10 +105,9 @@ fn files_of_task(task: &mut ProcessTask) -> Vec<&mut PathBuf> {
             files.extend(gateway.flatten());
             files
         }
-        ProcessTask::Top(settings) => settings.token_file.iter_mut().collect(),
         ProcessTask::Apiserver(settings) => files_of_apiserver(settings),
         ProcessTask::Demo(settings) => files_of_apiserver(&mut settings.apiserver),
-        ProcessTask::CheckList(_) | ProcessTask::Print(_) => Vec::new(),
+        ProcessTask::CheckList(_) | ProcessTask::Print(_) | ProcessTask::Top(_) => Vec::new(),
     }
 }
 

@@ -286,9 +286,9 @@ fn cut_status(cut: WatchCut, now: Instant) -> CutStatus {
         user_agent: cut.client.user_agent.into(),
         address: cut.client.address.to_string(),
         reason: match cut.reason {
-            CutReason::Lagged => "lagged".into(),
-            CutReason::Stalled => "stalled".into(),
-            CutReason::Disconnected => "disconnected".into(),
+            CutReason::Lagged => "lagged",
+            CutReason::Stalled => "stalled",
+            CutReason::Disconnected => "disconnected",
         },
         seconds_ago: now.saturating_duration_since(cut.at).as_secs_f64(),
         lag_seconds: cut.lag.map(|lag| lag.as_secs_f64()),

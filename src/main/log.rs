@@ -29,7 +29,7 @@ pub(crate) struct LogHandles {
     pub(crate) spans: Option<SpanExport>,
 }
 
-/// Starts the log, and the recording of spans. The demo, `top` and `check` write to the same terminal, so their log shows only errors unless
+/// Starts the log, and the recording of spans. The demo and `check` write to the same terminal, so their log shows only errors unless
 /// a more verbose level or a filter was chosen.
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub(crate) fn start(process: &ProcessSettings, task: &ProcessTask) -> anyhow::Re
                 log_filter: None,
                 ..
             },
-            ProcessTask::Demo(_) | ProcessTask::Top(_) | ProcessTask::Check(_),
+            ProcessTask::Demo(_) | ProcessTask::Check(_),
         ) => LogFilter::of_level(LevelFilter::ERROR),
         _ => process.filter(),
     };

@@ -1,13 +1,12 @@
 //! Clients that are behind, as the document names them.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// How badly a client is behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LagState {
     /// It waits, but not for long yet.
-    #[default]
     Behind,
     /// Its first unread event has waited for more than five seconds.
     Slow,
@@ -18,7 +17,7 @@ pub enum LagState {
 }
 
 /// A client that is behind.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientStatus {
     /// The cache that it watches.
@@ -34,7 +33,6 @@ pub struct ClientStatus {
     /// How long the first unread event has waited; if the history has dropped it, at least.
     pub lag_seconds: f64,
     /// How badly it is behind.
-    #[serde(default)]
     pub state: LagState,
     /// Where it is in the history: 0 is the oldest event, 1 the newest.
     pub position: f64,
@@ -43,7 +41,7 @@ pub struct ClientStatus {
 }
 
 /// Slow clients with the same user and user agent.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowGroup {
     /// The name of the user; empty if callers are not authenticated.

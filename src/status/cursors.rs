@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::clients::{ClientStatus, LagState, SlowGroup};
 
@@ -26,7 +26,7 @@ const GROUPS_MAX: usize = 20;
 const GROUPS_COUNTED_MAX: usize = 1_000;
 
 /// Where the watches of a cache are.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CursorSummary {
     /// Open watches.
@@ -40,13 +40,10 @@ pub struct CursorSummary {
     /// Those of them whose first unread event the history may soon drop: they may be cut soon.
     pub endangered: usize,
     /// Those of the slow ones whose first unread event the history has dropped: they are cut as soon as their connection takes something.
-    #[serde(default)]
     pub lost: usize,
     /// Those of the current ones that wait for a version that is still in the future.
-    #[serde(default)]
     pub future: usize,
     /// Those of the others that have not taken all of their initial events.
-    #[serde(default)]
     pub initial: usize,
     /// Number of watches in each part of the history, the oldest first; those that have everything are in the last one, and lost ones are in
     /// none.

@@ -1,12 +1,14 @@
 //! `kube-fanout top` against a gateway, and against what is none.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 
 use kube_fanout::apiserver::{self, Options};
-use kube_fanout::cli::TopSort;
-use kube_fanout::config::{ServeSettings, TopSettings};
+use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
-use kube_fanout::top::{TopError, once};
+use kube_fanout_top::{TopError, TopSettings, TopSort, once};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -22,6 +24,29 @@ fn settings(server: SocketAddr) -> TopSettings {
         sort: TopSort::Watches,
         color: false,
     }
+}
+
+#[test]
+fn the_command_runs_the_program_beside_it_with_its_flags() {
+    let name = format!("top-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("kube-fanout");
+    fs::hard_link(env!("CARGO_BIN_EXE_kube-fanout"), &program).unwrap();
+    let run = || {
+        let mut command = Command::new(&program);
+        let command = command.args(["top", "--once", "--sort=slow", "--help"]);
+        command.env_clear().output().unwrap()
+    };
+    let missing = run();
+    assert_eq!(missing.status.code(), Some(2));
+    let stderr = String::from_utf8(missing.stderr).unwrap();
+    assert!(stderr.contains("neither beside this program"), "{stderr}");
+    std::os::unix::fs::symlink("/bin/echo", folder.join("kube-fanout-top")).unwrap();
+    let found = run();
+    let stdout = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(stdout, "--once --sort=slow --help\n");
+    fs::remove_dir_all(folder).unwrap();
 }
 
 /// A server that gives this response to one request.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use kube_fanout::cli;
 use kube_fanout::config::{self, Settings};
 
 use crate::source::root;
@@ -37,7 +36,7 @@ fn pages(folders: &[&str]) -> Vec<String> {
 }
 
 fn flags_of(command: &str) -> FlagTable {
-    let top = cli::command();
+    let top = crate::command();
     let command = top.find_subcommand(command).unwrap();
     let flags = command
         .get_arguments()

@@ -237,17 +237,6 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
-    (
-        "top",
-        &[
-            "blocking",
-            "config",
-            "numbers",
-            "printable",
-            "shutdown",
-            "status",
-        ],
-    ),
     // It looks at everything that the gateway will use (decision 55).
     (
         "check",
@@ -283,7 +272,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "apiserver",
             "gateway",
             "demo",
-            "top",
             "check",
         ],
     ),
@@ -296,13 +284,6 @@ const USERS_OF_GATEWAY: &[&str] = &["main", "demo", "check"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[
-    "src/top/groups",
-    "src/top/lines",
-    "src/top/model",
-    "src/top/picture",
-    "src/top/table",
-    "src/top/view",
-    "src/top/words",
     "src/check/catalogue",
     "src/check/certificates",
     "src/check/clock",

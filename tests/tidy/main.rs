@@ -19,6 +19,15 @@ mod references;
 mod source;
 mod words;
 
+use clap::CommandFactory as _;
+
+/// The command line, with the flags of the program that `top` runs.
+fn command() -> clap::Command {
+    let mut top = kube_fanout_top::TopSettings::command().name("top");
+    top.build();
+    kube_fanout::cli::command().mut_subcommand("top", |_| top)
+}
+
 /// Fails with one line per violation; each line begins with file and line number.
 #[track_caller]
 fn assert_no_violations(rule: &str, violations: Vec<String>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use kube_fanout::{check, cli};
+use kube_fanout::check;
 
 use crate::source::{root, sources};
 use crate::{assert_no_violations, assert_violation};
@@ -129,7 +129,7 @@ fn unknown_flags(path: &str, page: &str, flags: &BTreeSet<String>) -> Vec<String
 
 #[test]
 fn flags_of_the_pages_exist() {
-    let top = cli::command();
+    let top = crate::command();
     let flags: BTreeSet<String> = top
         .get_subcommands()
         .flat_map(clap::Command::get_arguments)

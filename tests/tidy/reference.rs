@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use clap::{Arg, ArgAction, Command};
-use kube_fanout::cli;
 
 use crate::source::{root, sources};
 use crate::{assert_no_violations, assert_violation};
@@ -105,7 +104,7 @@ fn rows_in_section(top: &Command, command: &Command) -> Vec<String> {
 
 /// The page with the rows of each section `` ## `command` `` written from the command's help, and the commands that have no section.
 fn written(page: &str) -> (String, Vec<String>) {
-    let top = cli::command();
+    let top = crate::command();
     let with_flags = top
         .get_subcommands()
         .filter(|command| !rows(command, false).is_empty());
@@ -288,7 +287,7 @@ fn unknown_variables(path: &str, text: &str, flags: &BTreeSet<String>) -> Vec<St
 
 #[test]
 fn variables_of_documents_and_manifests_are_those_of_flags() {
-    let top = cli::command();
+    let top = crate::command();
     let flags = top
         .get_subcommands()
         .flat_map(Command::get_arguments)
@@ -317,7 +316,7 @@ fn exit_codes(text: &str) -> Option<String> {
 
 #[test]
 fn the_page_and_the_help_give_the_same_exit_codes() {
-    let help = cli::command().get_after_help().unwrap().to_string();
+    let help = crate::command().get_after_help().unwrap().to_string();
     let said = exit_codes(&help).unwrap();
     assert!(said.starts_with("0 after"), "{said}");
     assert_eq!(exit_codes(&read(PAGE)), Some(said));

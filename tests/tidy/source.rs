@@ -89,8 +89,9 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            // Skip the build output of workspace members.
-            if path.file_name().is_none_or(|name| name != "target") {
+            // Skip the program `kube-fanout-top`, and the build output of workspace members.
+            let is_program = path.ends_with("src/top");
+            if !is_program && path.file_name().is_none_or(|name| name != "target") {
                 collect(&path, found);
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {

@@ -2,7 +2,8 @@
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,11 +13,14 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config::TopSettings;
+use crate::settings::TopSettings;
 use crate::status::{STATUS_VERSION, StatusDocument};
 
 use super::error::TopError;
@@ -40,6 +44,8 @@ const EVENT_WAIT_MAX: Duration = Duration::from_secs(10);
 pub(super) struct StatusClient {
     url: Uri,
     token_file: Option<PathBuf>,
+    /// The token of a pipe, such as that of `<(command)`, which can be read once.
+    piped_token: Arc<OnceCell<HeaderValue>>,
 }
 
 /// A response, with the task of its connection.
@@ -61,6 +67,7 @@ impl StatusClient {
         Self {
             url: settings.url.clone(),
             token_file: settings.token_file.clone(),
+            piped_token: Arc::default(),
         }
     }
 
@@ -186,26 +193,17 @@ impl StatusClient {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
-        let failed = |reason: String| TopError::Token {
+        let token = match tokio::fs::metadata(path).await {
+            Ok(metadata) if !metadata.is_file() => {
+                let token = self.piped_token.get_or_try_init(|| read_token(path)).await;
+                token.cloned()
+            }
+            Ok(_) | Err(_) => read_token(path).await,
+        };
+        token.map(Some).map_err(|reason| TopError::Token {
             path: path.clone(),
             reason,
-        };
-        let metadata = tokio::fs::metadata(path)
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        if metadata.len() > TOKEN_LEN_MAX {
-            return Err(failed("longer than a token".to_owned()));
-        }
-        let token = tokio::fs::read_to_string(path)
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        if token.trim().is_empty() {
-            return Err(failed("no token in it".to_owned()));
-        }
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| failed("not a token".to_owned()))?;
-        value.set_sensitive(true);
-        Ok(Some(value))
+        })
     }
 
     fn decode(&self, document: &[u8]) -> Result<StatusDocument, TopError> {
@@ -229,6 +227,25 @@ impl StatusClient {
             reason: clean(&reason),
         }
     }
+}
+
+async fn read_token(path: &Path) -> Result<HeaderValue, String> {
+    let file = File::open(path).await.map_err(|error| error.to_string())?;
+    let mut token = String::new();
+    file.take(TOKEN_LEN_MAX + 1)
+        .read_to_string(&mut token)
+        .await
+        .map_err(|error| error.to_string())?;
+    if token.len() as u64 > TOKEN_LEN_MAX {
+        return Err("longer than a token".to_owned());
+    }
+    if token.trim().is_empty() {
+        return Err("no token in it".to_owned());
+    }
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+        .map_err(|_| "not a token".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Whether the connection ended before the response was complete.

@@ -1,6 +1,6 @@
 //! `kube-fanout top`: the status page in the terminal. It reads the document of a running gateway (docs/STATUS.md) and changes nothing there.
 //!
-//! `client` reads documents, `error` says why it cannot; `model` turns two of them into a page of numbers and words, `verdict` says what
+//! `settings` are the flags. `client` reads documents, whose shape is in `status`, `error` says why it cannot; `model` turns two of them into a page of numbers and words, `verdict` says what
 //! matters most, `groups` where the clients of a resource are, `picture` draws a history as characters, `view` lays the page out
 //! with `table` and `lines`, and `terminal` shows it and reads keys. Text that clients chose passes `words::clean` before it is drawn.
 
@@ -10,6 +10,8 @@ mod groups;
 mod lines;
 mod model;
 mod picture;
+mod settings;
+mod status;
 mod table;
 mod terminal;
 mod verdict;
@@ -19,12 +21,11 @@ mod words;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use crate::config::TopSettings;
-use crate::shutdown::Drain;
-use crate::status::StatusDocument;
 use client::StatusClient;
 pub use error::TopError;
 use model::TopPage;
+pub use settings::{TopSettings, TopSort};
+use status::StatusDocument;
 
 #[cfg(test)]
 mod tests;
@@ -32,25 +33,18 @@ mod tests;
 /// Width of the text of `--once` where there is no terminal.
 const TEXT_WIDTH: u16 = 100;
 
-/// Shows the status until `q` is pressed or the drain begins; with `once`, prints it once.
+/// Shows the status until `q` is pressed; with `once`, prints it once. Dropping the future restores the terminal.
 ///
 /// # Errors
 /// See [`TopError`]. While live, an unreachable gateway is shown and tried again instead.
-pub async fn run(
-    settings: &TopSettings,
-    drain: Drain,
-    out: &mut impl Write,
-) -> Result<(), TopError> {
+pub async fn run(settings: &TopSettings, out: &mut impl Write) -> Result<(), TopError> {
     if settings.once {
         let size = ratatui::crossterm::terminal::size();
         let width = match size {
             Ok((width, _)) if io::stdout().is_terminal() && width > 0 => width,
             Ok(_) | Err(_) => TEXT_WIDTH,
         };
-        let text = tokio::select! {
-            text = once(settings, width) => text?,
-            () = drain.begun() => return Ok(()),
-        };
+        let text = once(settings, width).await?;
         // A reader that closed the pipe, such as `head`, is not a failure.
         let _ = out.write_all(text.as_bytes());
         return Ok(());
@@ -58,7 +52,7 @@ pub async fn run(
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(TopError::NoTerminal);
     }
-    terminal::show(settings, drain).await
+    terminal::show(settings).await
 }
 
 /// The status as plain text, in lines of at most `width` columns.

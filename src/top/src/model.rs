@@ -1,6 +1,6 @@
 //! What is shown, made of the document and the one before it: words and numbers, sorted and filtered. It knows no terminal.
 
-use crate::config::TopSort;
+use crate::settings::TopSort;
 use crate::status::{
     ClientStatus, CutStatus, LagState, ResourceStatus, RingStatus, SlowGroup, StatusDocument,
     TrafficStatus,
@@ -398,7 +398,7 @@ fn facts(one: &ResourceStatus, rates: Rates) -> Vec<String> {
 }
 
 fn cut_row(cut: &CutStatus) -> [String; 6] {
-    let reason = match cut.reason.as_ref() {
+    let reason = match cut.reason.as_str() {
         "lagged" => "fell out of the history".to_owned(),
         "stalled" => "stopped reading".to_owned(),
         "disconnected" => "connection ended".to_owned(),

@@ -1,4 +1,4 @@
-//! Shows the page in the terminal: one loop of documents, keys and the drain. The terminal is restored however it ends.
+//! Shows the page in the terminal: one loop of documents and keys. The terminal is restored however it ends.
 
 use std::time::Duration;
 
@@ -9,9 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::blocking::spawn_blocking;
-use crate::config::TopSettings;
-use crate::shutdown::Drain;
+use crate::settings::TopSettings;
 use crate::status::StatusDocument;
 
 use super::client::StatusClient;
@@ -51,8 +49,8 @@ impl Drop for RestoreGuard {
     }
 }
 
-/// Shows the status until `q` is pressed or the drain begins.
-pub(super) async fn show(settings: &TopSettings, drain: Drain) -> Result<(), TopError> {
+/// Shows the status until `q` is pressed.
+pub(super) async fn show(settings: &TopSettings) -> Result<(), TopError> {
     let client = StatusClient::new(settings);
     let address = client.address();
     // It also restores the terminal after a panic.
@@ -63,7 +61,7 @@ pub(super) async fn show(settings: &TopSettings, drain: Drain) -> Result<(), Top
     let mut tasks = JoinSet::new();
     tasks.spawn(follow(client, settings.interval, news));
     // Ends by itself soon after `inputs` is dropped.
-    drop(spawn_blocking(move || read_keys(&typed)));
+    drop(tokio::task::spawn_blocking(move || read_keys(&typed)));
     let mut screen = TopScreen {
         state: ViewState {
             sort: settings.sort,
@@ -81,7 +79,6 @@ pub(super) async fn show(settings: &TopSettings, drain: Drain) -> Result<(), Top
         screen.draw(&mut terminal)?;
         // All are cancel-safe.
         let input = tokio::select! {
-            () = drain.begun() => return Ok(()),
             Some(news) = documents.recv() => TerminalInput::News(news),
             key = inputs.recv() => match key {
                 Some(input) => input,

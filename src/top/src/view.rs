@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Clear, Paragraph};
 
-use crate::config::TopSort;
+use crate::settings::TopSort;
 
 use super::lines::{cut, dimmed, wrapped};
 use super::model::{ResourceRow, TopPage};

@@ -1,10 +1,8 @@
 //! Numbers and names as text.
 
-use ratatui::text::Span;
+use std::fmt::Display;
 
-use crate::numbers::rounded;
-pub(super) use crate::numbers::{counted, separated};
-pub(super) use crate::printable::clean;
+use ratatui::text::Span;
 
 /// Columns of the terminal that the text takes.
 pub(super) fn width(text: &str) -> usize {
@@ -24,6 +22,28 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     fitted + &" ".repeat(missing)
 }
 
+/// A whole number with separators: `12,345`.
+pub(super) fn separated(number: impl Display) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 right`, `2 rights`.
+pub(super) fn counted<N>(count: N, (one, many): (&str, &str)) -> String
+where
+    N: Display + PartialEq + From<u8>,
+{
+    let noun = if count == N::from(1) { one } else { many };
+    format!("{} {noun}", separated(count))
+}
+
 /// `1 client`, `2 clients`.
 pub(super) fn clients(count: usize) -> String {
     counted(count, ("client", "clients"))
@@ -31,7 +51,7 @@ pub(super) fn clients(count: usize) -> String {
 
 /// `1 event/s`, `2 events/s`.
 pub(super) fn event_rate(rate: f64) -> String {
-    let count = rounded(rate);
+    let count = separated(format_args!("{:.0}", rate.max(0.0)));
     let noun = if count == "1" { "event" } else { "events" };
     format!("{count} {noun}/s")
 }
@@ -63,4 +83,30 @@ pub(super) fn time(seconds: f64) -> String {
 /// As the function says, or a dash.
 pub(super) fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), text)
+}
+
+/// Accents on one letter. More of them pile up over the lines above.
+const ACCENTS_MAX: usize = 2;
+
+/// Text that others chose, with characters replaced that a terminal would obey or not show: controls, directions of writing, those without
+/// width, and accents in heaps. It cannot move the cursor, hide other text or turn it round.
+pub(super) fn clean(text: &str) -> String {
+    let mut accents = 0;
+    let drawn = text.chars().map(|one| {
+        let is_accent = width(one.encode_utf8(&mut [0; 4])) == 0;
+        accents = if is_accent { accents + 1 } else { 0 };
+        if is_drawable(one) && accents <= ACCENTS_MAX {
+            one
+        } else {
+            '\u{fffd}'
+        }
+    });
+    drawn.collect()
+}
+
+fn is_drawable(one: char) -> bool {
+    !one.is_control()
+        && !matches!(one,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
