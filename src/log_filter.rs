@@ -25,15 +25,6 @@ const DIRECTIVES_MAX: usize = 64;
 /// An error message repeats at most so many characters of what it refuses.
 const QUOTE_MAX: usize = 80;
 
-const LEVELS: [(&str, LevelFilter); 6] = [
-    ("off", LevelFilter::OFF),
-    ("error", LevelFilter::ERROR),
-    ("warn", LevelFilter::WARN),
-    ("info", LevelFilter::INFO),
-    ("debug", LevelFilter::DEBUG),
-    ("trace", LevelFilter::TRACE),
-];
-
 /// A text is not a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFilter {
@@ -152,27 +143,21 @@ impl fmt::Display for LogFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         if let Some(rest) = self.rest {
-            f.write_str(level_name(rest))?;
+            write!(f, "{rest}")?;
             separator = ",";
         }
         for (module, level) in &self.modules {
-            write!(f, "{separator}{module}={}", level_name(*level))?;
+            write!(f, "{separator}{module}={level}")?;
             separator = ",";
         }
         Ok(())
     }
 }
 
+/// The level of this name; `LevelFilter` would take a number and nothing as well.
 fn level_of(name: &str) -> Option<LevelFilter> {
-    let mut levels = LEVELS.iter();
-    let found = levels.find(|(known, _)| known.eq_ignore_ascii_case(name));
-    found.map(|(_, level)| *level)
-}
-
-fn level_name(level: LevelFilter) -> &'static str {
-    let mut levels = LEVELS.iter();
-    let found = levels.find(|(_, known)| *known == level);
-    found.map_or("off", |(name, _)| *name)
+    let is_word = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    name.parse().ok().filter(|_| is_word)
 }
 
 /// Whether this is the path of a Rust module, or the name of a crate. Log lines of no other names exist.

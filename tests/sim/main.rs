@@ -37,9 +37,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use stage::Outcome;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Seeds that run without being named.
 const SEEDS: Range<u64> = 0..40;
@@ -56,8 +57,9 @@ fn one_seed() {
     let Some(seed) = variable("FANOUT_SIM_SEED") else {
         return;
     };
-    let log = variable("FANOUT_SIM_LOG")
-        .map(|directives| tracing_subscriber::fmt::layer().with_filter(EnvFilter::new(directives)));
+    let log = variable("FANOUT_SIM_LOG").map(|directives| {
+        tracing_subscriber::fmt::layer().with_filter(directives.parse::<Targets>().unwrap())
+    });
     tracing_subscriber::registry()
         .with(contradictions::counter())
         .with(log)
