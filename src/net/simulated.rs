@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tower::Service;
+use tower_service::Service;
 
 thread_local! {
     static STREAMS: RefCell<Vec<Weak<StreamFaults>>> = const { RefCell::new(Vec::new()) };

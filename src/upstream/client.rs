@@ -7,6 +7,7 @@
 //! sends requests there, and `endpoint_probe.rs` checks them.
 
 mod body;
+mod client_tls;
 mod connection;
 mod credentials;
 mod endpoint_probe;
@@ -31,7 +32,6 @@ use arc_swap::ArcSwap;
 use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response, Uri, uri};
 use kube_client::Config;
-use kube_client::client::ConfigExt;
 use kube_client::config::AuthInfo;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -413,7 +413,7 @@ impl ClientStack {
             }
         });
         Ok(Self {
-            credentials: Credentials::new(config)?,
+            credentials: Credentials::new(&config.auth_info)?,
             servers: lanes.collect::<Result<_, _>>()?,
             transport,
             files,
@@ -444,16 +444,8 @@ struct ConnectionLanes {
 
 impl ConnectionLanes {
     fn new(config: &Config, base: &Uri) -> Result<Self, ConnectError> {
-        // Without TLS no authority is needed, and a minimal image has none.
-        let mut config = config.clone();
-        if base.scheme() == Some(&uri::Scheme::HTTP) {
-            config.root_cert.get_or_insert_default();
-        }
-        let tls = config
-            .rustls_client_config()
-            .map_err(|error| ConnectError::from_tls(&error))?;
         let settings = TransportSettings {
-            tls,
+            tls: client_tls::client_config(config, base)?,
             server_name: config.tls_server_name.clone(),
         };
         Ok(Self {

@@ -128,7 +128,7 @@ pub enum AskError {
     Status(StatusCode),
     /// The body broke off, or is longer than `DOCUMENT_LEN_MAX`.
     #[error("the document broke off or is too long")]
-    Body(#[source] tower::BoxError),
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response, including its body, did not come in time.
     #[error("no complete response in time")]
     Timeout,

@@ -1,55 +1,67 @@
-//! The gateway's own credentials as request headers. Token files and exec plugins have been resolved before (`secrets.rs`);
-//! kube-client builds the headers and renews only the tokens of a legacy auth provider.
+//! The gateway's own credentials as request headers. Token files and exec plugins have been resolved before (`secrets.rs`).
 
-use std::future::{Ready, ready};
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Request, Response};
-use http_body_util::Empty;
-use kube_client::Config;
-use kube_client::client::ConfigExt;
-use kube_client::client::middleware::{AuthLayer, ExtraHeaders};
-use tower::{BoxError, Layer, Service, ServiceExt};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use kube_client::config::AuthInfo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::ExposeSecret;
 
 use super::{ConnectError, SendError};
 
-/// Adds `Authorization` and, if the kubeconfig impersonates a user, the headers for that.
-///
-/// kube-client offers this only as a tower layer. The layer is put around a service that responds with the headers of its
-/// request, so that the transport needs no type of that stack.
+/// `Authorization` and, if the kubeconfig impersonates a user, the headers for that.
 pub(super) struct Credentials {
-    headers: Headers,
+    headers: HeaderMap,
 }
 
 impl Credentials {
-    /// Blocks: a legacy auth provider may run a command.
-    pub(super) fn new(config: &Config) -> Result<Self, ConnectError> {
-        let failed = |error: kube_client::Error| ConnectError::credentials(&error);
-        let extra = config.extra_headers_layer().map_err(failed)?.layer(Echo);
-        let headers = match config.auth_layer().map_err(failed)? {
-            Some(layer) => Headers::Signed(layer.layer(extra)),
-            None => Headers::Plain(extra),
+    pub(super) fn new(auth: &AuthInfo) -> Result<Self, ConnectError> {
+        let mut headers = HeaderMap::new();
+        // As in client-go, a user with a password comes before a token.
+        let authorization = match (&auth.username, &auth.password, &auth.token) {
+            (Some(user), Some(password), _) => {
+                let pair = format!("{user}:{}", password.expose_secret());
+                Some(format!("Basic {}", BASE64.encode(pair)))
+            }
+            (_, _, Some(token)) => Some(format!("Bearer {}", token.expose_secret())),
+            (_, _, None) => None,
         };
+        if let Some(text) = authorization {
+            let mut value = header_value(&text, "token")?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        for (name, text) in [
+            ("impersonate-user", &auth.impersonate),
+            ("impersonate-uid", &auth.impersonate_uid),
+        ] {
+            if let Some(text) = text {
+                headers.insert(name, header_value(text, name)?);
+            }
+        }
+        for group in auth.impersonate_groups.iter().flatten() {
+            let value = header_value(group, "impersonate-group")?;
+            headers.append("impersonate-group", value);
+        }
+        for (key, values) in auth.impersonate_user_extra.iter().flatten() {
+            let name = extra_header_name(key)?;
+            for text in values {
+                headers.append(&name, header_value(text, name.as_str())?);
+            }
+        }
         Ok(Self { headers })
     }
 
     /// Sets the headers and replaces existing values of the same names. If the kubeconfig impersonates a user, callers
     /// cannot be impersonated as well: only some of their headers would be replaced, and the request would act as neither
     /// user.
-    pub(super) async fn attach(&self, headers: &mut HeaderMap) -> Result<(), SendError> {
-        let blank = Request::new(Empty::new());
-        let signed = match &self.headers {
-            Headers::Plain(service) => service.clone().oneshot(blank).await,
-            Headers::Signed(service) => service.clone().oneshot(blank).await,
-        }
-        .map_err(SendError::Credentials)?;
-        let own = signed.into_parts().0.headers;
-        if own.keys().any(impersonates) && headers.keys().any(impersonates) {
+    pub(super) fn attach(&self, headers: &mut HeaderMap) -> Result<(), SendError> {
+        if self.headers.keys().any(impersonates) && headers.keys().any(impersonates) {
             return Err(SendError::Credentials(NESTED.into()));
         }
         // `extend` keeps several values of one name, such as groups, and removes the older ones.
-        headers.extend(own);
+        headers.extend(self.headers.clone());
         Ok(())
     }
 }
@@ -60,27 +72,105 @@ fn impersonates(name: &HeaderName) -> bool {
 
 const NESTED: &str = "the kubeconfig impersonates a user, so callers cannot be impersonated";
 
-enum Headers {
-    Plain(ExtraHeaders<Echo>),
-    Signed(<AuthLayer as Layer<ExtraHeaders<Echo>>>::Service),
+/// The error names what the value is for, and does not contain it.
+pub(super) fn header_value(text: &str, what: &str) -> Result<HeaderValue, ConnectError> {
+    HeaderValue::from_str(text).map_err(|_| ConnectError::Credentials {
+        reason: format!(
+            "the {what} contains characters that a header must not contain, such as a newline"
+        ),
+    })
 }
 
-/// Responds to a request with its own headers.
-#[derive(Clone, Copy)]
-struct Echo;
+/// What client-go escapes in the keys of extra attributes: bytes that no name of a header may have, and `%`.
+const NOT_IN_KEYS: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
 
-impl Service<Request<Empty<Bytes>>> for Echo {
-    type Response = Response<()>;
-    type Error = BoxError;
-    type Future = Ready<Result<Self::Response, BoxError>>;
+fn extra_header_name(key: &str) -> Result<HeaderName, ConnectError> {
+    let name = format!(
+        "impersonate-extra-{}",
+        utf8_percent_encode(key, &NOT_IN_KEYS)
+    );
+    name.parse().map_err(|_| ConnectError::Credentials {
+        reason: format!("{key:?} cannot be the key of an extra attribute"),
+    })
+}
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn headers(auth: serde_json::Value) -> Vec<(String, String)> {
+        let credentials = Credentials::new(&serde_json::from_value(auth).unwrap()).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("of the caller"));
+        credentials.attach(&mut headers).unwrap();
+        let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
+        let mut found: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), text(value)))
+            .collect();
+        found.sort();
+        found
     }
 
-    fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
-        let mut response = Response::new(());
-        *response.headers_mut() = request.into_parts().0.headers;
-        ready(Ok(response))
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        let owned = expected.iter();
+        owned
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_password_comes_before_a_token() {
+        let user = json!({"username": "jane", "password": "a:b", "token": "t"});
+        let expected = pairs(&[("authorization", "Basic amFuZTphOmI=")]);
+        assert_eq!(headers(user), expected);
+        let expected = pairs(&[("authorization", "Bearer t")]);
+        assert_eq!(headers(json!({"username": "jane", "token": "t"})), expected);
+    }
+
+    #[test]
+    fn the_impersonated_user_has_all_groups_and_extra_attributes() {
+        let found = headers(json!({
+            "token": "t",
+            "as": "jane",
+            "as-uid": "7",
+            "as-groups": ["dev", "ops"],
+            "as-user-extra": {"acme.com/Role%": ["x", "y"]},
+        }));
+        let expected = pairs(&[
+            ("authorization", "Bearer t"),
+            ("impersonate-extra-acme.com%2frole%25", "x"),
+            ("impersonate-extra-acme.com%2frole%25", "y"),
+            ("impersonate-group", "dev"),
+            ("impersonate-group", "ops"),
+            ("impersonate-uid", "7"),
+            ("impersonate-user", "jane"),
+        ]);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_caller_cannot_be_impersonated_by_whoever_is_impersonated() {
+        let auth = serde_json::from_value(json!({"as": "jane"})).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert("impersonate-group", HeaderValue::from_static("admins"));
+        let refused = Credentials::new(&auth).unwrap().attach(&mut headers);
+        assert!(matches!(refused, Err(SendError::Credentials(_))));
     }
 }

@@ -1,8 +1,6 @@
 //! Credentials from an exec plugin (client.authentication.k8s.io), obtained as client-go does.
 //!
-//! kube-client would run the plugin twice for each reading, and once for each request if its tokens live less than a
-//! minute. It would also wait without a limit and show the plugin's output in errors. Here the plugin runs once for each
-//! reading, with a time limit, and its output is never shown.
+//! The plugin runs once for each reading of the configuration, with a time limit, and its output is never shown.
 
 use std::io::{self, Read};
 #[cfg(feature = "gateway")]

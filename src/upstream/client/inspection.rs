@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use http::{Uri, uri};
+use http::Uri;
 use kube_client::Config;
-use kube_client::client::ConfigExt;
 use rustls::ClientConfig;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::secrets::{self, PluginUse};
 use super::source::{self, ConnectError, ConnectSource};
-use super::{ClientStack, transport};
+use super::{ClientStack, client_tls, transport};
 use crate::blocking::spawn_blocking;
 
 /// What a client connects to and with.
@@ -73,20 +72,12 @@ async fn parts_of(
         let expiry = expiry.with_certificate(pem.as_deref());
         let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
         let auth = &config.auth_info;
-        let has_credentials = certificate.is_some()
-            || auth.token.is_some()
-            || auth.auth_provider.is_some()
-            || auth.username.is_some();
+        let has_credentials =
+            certificate.is_some() || auth.token.is_some() || auth.username.is_some();
         if servers.is_empty() {
             servers.push(config.cluster_url.clone());
         }
-        // Without TLS no authority is needed, and a minimal image has none.
-        if servers[0].scheme() == Some(&uri::Scheme::HTTP) {
-            config.root_cert.get_or_insert_default();
-        }
-        let tls = config
-            .rustls_client_config()
-            .map_err(|error| ConnectError::from_tls(&error))?;
+        let tls = client_tls::client_config(&config, &servers[0])?;
         Ok(ConnectionParts {
             servers,
             tls: Arc::new(tls),

@@ -118,6 +118,17 @@ impl Client {
         }
     }
 
+    /// Called when the server's certificate is not trusted: the file with the authorities may have been replaced. The request has failed
+    /// all the same. A plugin is not run for this.
+    pub(super) async fn trust_again(&self, stack: &ClientStack) {
+        if stack.expiry.is_by_plugin() {
+            return;
+        }
+        if let Err(error) = self.rebuild().await {
+            tracing::debug!(%error, "cannot read the authorities of the API server again");
+        }
+    }
+
     /// Called when the server has accepted the gateway's own credentials.
     pub(super) fn accepted(&self) {
         if self.shared.refusals.lock().end() {

@@ -17,10 +17,12 @@ impl Client {
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
-        let request = prepared(&stack, identity, request).await?;
-        let response = self
-            .send_to_any(&stack, (purpose, identity), request)
-            .await?;
+        let request = prepared(&stack, identity, request)?;
+        let sent = self.send_to_any(&stack, (purpose, identity), request).await;
+        if matches!(sent, Err(SendError::Untrusted(_))) {
+            self.trust_again(&stack).await;
+        }
+        let response = sent?;
         match (identity, response.status()) {
             (ForwardIdentity::Gateway, StatusCode::UNAUTHORIZED) => self.renew().await,
             // Something in front of the API server has its own errors.
@@ -42,7 +44,7 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let identity = ForwardIdentity::Gateway;
-        let mut request = prepared(&stack, identity, request).await?;
+        let mut request = prepared(&stack, identity, request)?;
         let server = &stack.servers[index];
         *request.uri_mut() = join(&server.base, request.uri())?;
         let is_repeatable = is_repeatable(&request);
@@ -129,7 +131,7 @@ impl Client {
 }
 
 /// A request as it is sent, but for its address.
-async fn prepared(
+fn prepared(
     stack: &ClientStack,
     identity: ForwardIdentity,
     mut request: Request<RequestBody>,
@@ -140,7 +142,7 @@ async fn prepared(
     request.headers_mut().remove(HOST);
     if identity == ForwardIdentity::Gateway {
         request.headers_mut().remove(AUTHORIZATION);
-        stack.credentials.attach(request.headers_mut()).await?;
+        stack.credentials.attach(request.headers_mut())?;
     }
     Ok(request)
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use http::HeaderValue;
 use jiff::Timestamp;
 use kube_client::Config;
 use kube_client::config::AuthInfo;
@@ -75,20 +74,14 @@ pub(super) async fn resolve(
         at: None,
         by_plugin: false,
     };
+    if auth.auth_provider.is_some() {
+        return Err(ConnectError::Credentials {
+            reason: "auth-provider is not supported, as in kubectl since 1.26: use an exec plugin"
+                .to_owned(),
+        });
+    }
     let is_basic = auth.username.is_some() && auth.password.is_some();
     if is_basic {
-        return Ok(expiry);
-    }
-    if let Some(provider) = &auth.auth_provider {
-        let tokens = ["id-token", "access-token"].map(|name| provider.config.get(name));
-        tokens
-            .into_iter()
-            .flatten()
-            .try_for_each(|token| check_header(token))?;
-        // kube-client runs this command when it reads the provider.
-        if plugins != PluginUse::Run && provider.config.contains_key("cmd-path") {
-            auth.auth_provider = None;
-        }
         return Ok(expiry);
     }
     if let Some(path) = auth.token_file.take() {
@@ -123,36 +116,35 @@ pub(super) async fn resolve(
         expiry.by_plugin = true;
         auth.token = issued.token.map(Into::into);
     }
-    if let Some(token) = &auth.token {
-        check_header(token.expose_secret())?;
-    }
     Ok(expiry)
-}
-
-/// Checks that a token can be sent in a header; kube-client panics if it cannot. The error does not contain the token.
-fn check_header(token: &str) -> Result<(), ConnectError> {
-    HeaderValue::try_from(format!("Bearer {token}"))
-        .map(drop)
-        .map_err(|_| ConnectError::Credentials {
-            reason:
-                "the token contains characters that a header must not contain, such as a newline"
-                    .to_owned(),
-        })
 }
 
 /// Returns the configured client certificate, PEM. Blocks.
 pub(super) fn certificate(auth: &AuthInfo) -> Result<Option<Vec<u8>>, ConnectError> {
+    pem(
+        auth.client_certificate_data.as_deref(),
+        auth.client_certificate.as_deref(),
+    )
+}
+
+/// Returns the key of the client certificate, PEM. Blocks.
+pub(super) fn key(auth: &AuthInfo) -> Result<Option<Vec<u8>>, ConnectError> {
+    let data = auth.client_key_data.as_ref();
+    pem(
+        data.map(ExposeSecret::expose_secret),
+        auth.client_key.as_deref(),
+    )
+}
+
+fn pem(data: Option<&str>, path: Option<&str>) -> Result<Option<Vec<u8>>, ConnectError> {
     let bad = |reason: String| ConnectError::BadClientCertificate { reason };
-    if let Some(data) = &auth.client_certificate_data {
-        let pem = BASE64
-            .decode(data)
-            .map_err(|error| bad(error.to_string()))?;
-        return Ok(Some(pem));
+    if let Some(data) = data {
+        let pem = BASE64.decode(data);
+        return pem.map(Some).map_err(|error| bad(error.to_string()));
     }
-    let read = |path: &String| {
-        std::fs::read(path).map_err(|error| bad(format!("cannot read {path}: {error}")))
-    };
-    auth.client_certificate.as_ref().map(read).transpose()
+    let read =
+        |path| std::fs::read(path).map_err(|error| bad(format!("cannot read {path}: {error}")));
+    path.map(read).transpose()
 }
 
 fn not_after(pem: &[u8]) -> Option<Timestamp> {
@@ -196,6 +188,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::upstream::client::credentials::Credentials;
 
     fn expiry(life: i64, by_plugin: bool) -> Expiry {
         let read_at = Timestamp::from_second(1_000_000).unwrap();
@@ -233,7 +226,6 @@ mod tests {
         let rows = [
             json!({"token": "SECRET\n"}),
             json!({"token": "SECRET\u{7f}"}),
-            json!({"auth-provider": {"name": "oidc", "config": {"id-token": "SECRET\n"}}}),
             json!({"exec": {
                 "apiVersion": "client.authentication.k8s.io/v1",
                 "command": "sh",
@@ -244,13 +236,23 @@ mod tests {
         for row in rows {
             let mut config = Config::new("https://localhost".parse().unwrap());
             config.auth_info = serde_json::from_value(row.clone()).unwrap();
-            let error = resolve(&mut config, PluginUse::Run)
-                .await
-                .unwrap_err()
-                .to_string();
+            resolve(&mut config, PluginUse::Run).await.unwrap();
+            let credentials = Credentials::new(&config.auth_info);
+            let error = credentials.err().unwrap().to_string();
             assert!(error.contains("such as a newline"), "{row}: {error}");
             assert!(!error.contains("SECRET"), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_auth_provider_is_refused_and_its_token_not_shown() {
+        let mut config = Config::new("https://localhost".parse().unwrap());
+        let provider = json!({"name": "oidc", "config": {"id-token": "SECRET"}});
+        config.auth_info = serde_json::from_value(json!({"auth-provider": provider})).unwrap();
+        let resolved = resolve(&mut config, PluginUse::Run).await;
+        let error = resolved.unwrap_err().to_string();
+        assert!(error.contains("auth-provider is not supported"), "{error}");
+        assert!(!error.contains("SECRET"), "{error}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum SendError {
     Timeout,
     /// The gateway's token could not be read or fetched. The request was not sent.
     #[error("cannot get the gateway's credentials for the API server")]
-    Credentials(#[source] tower::BoxError),
+    Credentials(#[source] Box<dyn Error + Send + Sync>),
     /// All permits of all connections are taken. The request was not sent and may be tried again.
     #[error("too many requests to the API server are in flight")]
     Saturated,

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
+use kube_client::Config;
 use kube_client::config::{Cluster, InClusterError, Kubeconfig, KubeconfigError};
-use kube_client::{Config, Error};
 use thiserror::Error;
 
 use super::endpoint_table::ENDPOINTS_MAX;
@@ -240,27 +240,6 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    pub(super) fn credentials(error: &Error) -> Self {
-        Self::Credentials {
-            reason: one_line(error),
-        }
-    }
-
-    /// Converts errors that are found only when the TLS settings are put together.
-    pub(super) fn from_tls(error: &Error) -> Self {
-        use kube_client::client::RustlsTlsError as Tls;
-        let reason = one_line(error);
-        let of_authority = matches!(
-            error,
-            Error::RustlsTls(Tls::AddRootCertificate(_) | Tls::NoValidNativeRootCA(_))
-        );
-        if of_authority {
-            Self::BadAuthority { reason }
-        } else {
-            Self::BadClientCertificate { reason }
-        }
-    }
-
     #[expect(
         clippy::needless_pass_by_value,
         reason = "shaped for map_err; the error ends here"

@@ -245,7 +245,7 @@ users: [{{name: me, user: {user}}}]
 async fn authorization(client: &Client) -> Option<String> {
     let mut headers = http::HeaderMap::new();
     let stack = client.shared.stack.load_full();
-    stack.credentials.attach(&mut headers).await.unwrap();
+    stack.credentials.attach(&mut headers).unwrap();
     let value = headers.remove(http::header::AUTHORIZATION)?;
     assert!(value.is_sensitive());
     Some(value.to_str().unwrap().to_owned())

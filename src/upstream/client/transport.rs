@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::sync::Semaphore;
-use tower::{BoxError, Service};
+use tower_service::Service;
 
 use super::connection::{self, CONNECT_TIMEOUT, UpstreamConnection};
 use super::{ConnectError, RequestBody, ResponseBody, SendError};
@@ -201,6 +201,8 @@ struct Pool {
     client: PooledClient,
     permits: Arc<Semaphore>,
 }
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 type PooledClient = legacy::Client<Connector, RequestBody>;
 
