@@ -24,6 +24,7 @@ mod handover;
 mod labels;
 mod memory;
 mod passthrough;
+mod process;
 mod readiness;
 mod rebalance;
 mod resource_labels;
@@ -37,7 +38,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 use tokio::time::Instant;
@@ -146,7 +146,7 @@ impl Metrics {
     pub fn new() -> Result<Self, MetricsError> {
         let gateway = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
         let process = Registry::new();
-        process.register(Box::new(ProcessCollector::for_self()))?;
+        process.register(Box::new(process::ProcessCollector::new()?))?;
         register_build_info(&gateway)?;
         let add = families::Register(&gateway);
         let task_ends: ByLabel<TaskKind> = add.by_label(
