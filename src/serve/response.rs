@@ -26,8 +26,7 @@ pub(super) fn stale_warning(age: Duration) -> Option<HeaderValue> {
     HeaderValue::try_from(text).ok()
 }
 
-/// Turns the response to a watch into one over WebSocket; the body stays the watch. Errors stay as they are: the API server checks
-/// the handshake after everything else.
+/// Turns the response to a watch into one over WebSocket; the body stays the watch. Errors stay as they are.
 pub(super) fn switched<F>(
     response: Response<AnswerBody<F>>,
     upgrade: &WebSocketUpgrade,
@@ -36,12 +35,9 @@ pub(super) fn switched<F>(
         return response;
     }
     let framing = Framing::of(response.headers().get(CONTENT_TYPE));
-    let (mut parts, refusal) = upgrade.accept().into_parts();
-    if parts.status != StatusCode::SWITCHING_PROTOCOLS {
-        return Response::from_parts(parts, AnswerBody::whole(refusal));
-    }
-    parts.extensions.insert(framing);
-    Response::from_parts(parts, response.into_body())
+    let (mut head, ()) = upgrade.accept().into_parts();
+    head.extensions.insert(framing);
+    Response::from_parts(head, response.into_body())
 }
 
 pub(super) fn gzipped<B>(mut response: Response<B>) -> Response<B> {

@@ -1,15 +1,13 @@
-//! The opening handshake, validated as the API server does (RFC 6455 §4.2; golang.org/x/net/websocket). Pure.
+//! The opening handshake (RFC 6455 §4.2), accepted if golang.org/x/net/websocket certainly does. Pure.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONNECTION, HeaderName, ORIGIN, UPGRADE};
-use http::{HeaderMap, HeaderValue, StatusCode};
-
-use super::origin::{OriginVerdict, judge_origin};
+use http::{HeaderMap, HeaderValue};
 
 const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
-pub(super) const VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
+const VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
 const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
 const ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
 /// Browsers cannot set `Authorization`, so the API server accepts a bearer token as a subprotocol. It is not negotiated and not
@@ -26,32 +24,6 @@ pub(super) struct Handshake {
     protocol: Option<HeaderValue>,
 }
 
-/// The fault of a handshake, in the order in which the API server checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HandshakeFault {
-    /// The key is missing.
-    Key,
-    /// The version is not 13.
-    Version,
-    /// The origin is missing or does not parse.
-    Origin,
-    /// Several subprotocols: the API server does not choose among them.
-    Protocols,
-    /// The origin has a form that only upstream can validate.
-    Unclear,
-}
-
-impl HandshakeFault {
-    pub(super) const fn error_response(self) -> (StatusCode, &'static str) {
-        match self {
-            Self::Key => (StatusCode::BAD_REQUEST, "mismatch challenge/response"),
-            Self::Version => (StatusCode::BAD_REQUEST, "missing or bad WebSocket Version"),
-            Self::Origin | Self::Unclear => (StatusCode::FORBIDDEN, ""),
-            Self::Protocols => (StatusCode::BAD_REQUEST, ""),
-        }
-    }
-}
-
 /// Whether the headers request a WebSocket. Only the first of repeated headers counts, and any `Connection` that contains
 /// `upgrade`.
 pub(super) fn is_requested(headers: &HeaderMap) -> bool {
@@ -61,33 +33,50 @@ pub(super) fn is_requested(headers: &HeaderMap) -> bool {
         && memchr::memmem::find(&connection, b"upgrade").is_some()
 }
 
-/// Validates a handshake.
-pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, HandshakeFault> {
+/// Reads a handshake; `None` if the API server may refuse it.
+pub(super) fn read(headers: &HeaderMap) -> Option<Handshake> {
     let first = |name: HeaderName| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
     let key = first(KEY);
-    if key.is_empty() {
-        return Err(HandshakeFault::Key);
-    }
-    if first(VERSION) != b"13" {
-        return Err(HandshakeFault::Version);
-    }
-    match judge_origin(first(ORIGIN)) {
-        OriginVerdict::Parses => {}
-        OriginVerdict::Fails => return Err(HandshakeFault::Origin),
-        OriginVerdict::Unclear => return Err(HandshakeFault::Unclear),
+    if key.is_empty() || first(VERSION) != b"13" || !is_origin(first(ORIGIN)) {
+        return None;
     }
     let protocols = without_token(headers);
     let protocol = protocols.as_deref().unwrap_or_else(|| first(PROTOCOL));
+    // The API server does not choose among several subprotocols.
     if protocol.contains(&b',') {
-        return Err(HandshakeFault::Protocols);
+        return None;
     }
     let protocol = protocol.trim_ascii();
-    Ok(Handshake {
+    Some(Handshake {
         accept: accept_of(key),
         protocol: HeaderValue::from_bytes(protocol)
             .ok()
             .filter(|protocol| !protocol.is_empty()),
     })
+}
+
+/// Whether this is an origin as browsers send it: a scheme, a host that is a name or an IPv4 address, and perhaps a port.
+fn is_origin(origin: &[u8]) -> bool {
+    let Some((scheme, authority)) = std::str::from_utf8(origin)
+        .ok()
+        .and_then(|origin| origin.split_once("://"))
+    else {
+        return false;
+    };
+    let (host, port) = authority.split_once(':').unwrap_or((authority, "0"));
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && is_name(scheme, b"+-.")
+        && is_name(host, b"-.")
+        && is_name(port, b"")
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether the text starts with a letter or a digit and has only these and `signs`.
+fn is_name(text: &str, signs: &[u8]) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
 }
 
 /// The subprotocols of all headers without the bearer token, as the API server rewrites them when it uses the token; `None` if
@@ -142,64 +131,75 @@ mod tests {
         headers
     }
 
+    /// Checks the subprotocol that is accepted; `None` if the handshake is not.
     #[track_caller]
-    fn check(
-        changes: &[(&'static str, &'static str)],
-        expected: Result<Option<&str>, HandshakeFault>,
-    ) {
+    fn check(changes: &[(&'static str, &'static str)], expected: Option<Option<&str>>) {
         let read = read(&headers(changes)).map(|handshake| {
             assert_eq!(handshake.accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
             let protocol = handshake.protocol.as_ref();
             protocol.map(|protocol| protocol.to_str().unwrap().to_owned())
         });
-        assert_eq!(
-            read,
-            expected.map(|protocol| protocol.map(str::to_owned)),
-            "{changes:?}"
-        );
+        let expected = expected.map(|protocol| protocol.map(str::to_owned));
+        assert_eq!(read, expected, "{changes:?}");
     }
 
     #[test]
-    fn handshakes_are_judged_in_the_servers_order() {
-        check(&[], Ok(None));
-        check(
-            &[("sec-websocket-key", ""), ("sec-websocket-version", "8")],
-            Err(HandshakeFault::Key),
-        );
-        check(
-            &[("sec-websocket-version", "8"), ("origin", "")],
-            Err(HandshakeFault::Version),
-        );
-        check(
-            &[("origin", "null"), ("sec-websocket-protocol", "a, b")],
-            Err(HandshakeFault::Origin),
-        );
-        check(
-            &[("sec-websocket-protocol", "a, b")],
-            Err(HandshakeFault::Protocols),
-        );
-        check(
-            &[("sec-websocket-protocol", "a,")],
-            Err(HandshakeFault::Protocols),
-        );
-        check(&[("sec-websocket-protocol", " a ")], Ok(Some("a")));
+    fn a_handshake_that_is_certainly_valid_is_accepted() {
+        check(&[], Some(None));
+        check(&[("sec-websocket-key", "")], None);
+        check(&[("sec-websocket-version", "8")], None);
+        check(&[("origin", "null")], None);
+        check(&[("sec-websocket-protocol", "a, b")], None);
+        check(&[("sec-websocket-protocol", "a,")], None);
+        check(&[("sec-websocket-protocol", " a ")], Some(Some("a")));
         for (protocols, expected) in [
             (
                 "base64url.bearer.authorization.k8s.io.dG9rZW4, a",
-                Ok(Some("a")),
+                Some(Some("a")),
             ),
             (
                 "a,base64url.bearer.authorization.k8s.io.dG9rZW4",
-                Ok(Some("a")),
+                Some(Some("a")),
             ),
-            ("base64url.bearer.authorization.k8s.io.dG9rZW4", Ok(None)),
-            (
-                "a, base64url.bearer.authorization.k8s.io.x, b",
-                Err(HandshakeFault::Protocols),
-            ),
+            ("base64url.bearer.authorization.k8s.io.dG9rZW4", Some(None)),
+            ("a, base64url.bearer.authorization.k8s.io.x, b", None),
         ] {
             check(&[("sec-websocket-protocol", protocols)], expected);
         }
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_a_host_and_perhaps_a_port() {
+        for origin in [
+            "http://127.0.0.1",
+            "https://example.com:8443",
+            "chrome-extension://abc",
+        ] {
+            assert!(is_origin(origin.as_bytes()), "{origin}");
+        }
+        for origin in [
+            "",
+            "null",
+            "*",
+            "example.com",
+            "/x",
+            "http://",
+            "://x",
+            "1a://b",
+            "http://a b",
+            "http://x:",
+            "http://x:abc",
+            "http://x:1:2",
+            "http://u@x:80",
+            "http://[::1]:80",
+            "http://%zz",
+            "http://é",
+            "http://x/y",
+            "http://x?y",
+        ] {
+            assert!(!is_origin(origin.as_bytes()), "{origin}");
+        }
+        assert!(!is_origin(b"http://\xff"));
     }
 
     #[track_caller]
