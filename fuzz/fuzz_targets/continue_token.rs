@@ -7,9 +7,9 @@ use kube_fanout::resource::ResourceVersion;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    if let Ok(token) = ContinueToken::decode(text) {
+    if let Some(token) = ContinueToken::decode(text) {
         for token in [token.at_latest(), token] {
-            assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+            assert_eq!(ContinueToken::decode(&token.encode()), Some(token));
         }
     }
     let version = ResourceVersion(u64::try_from(text.len()).unwrap_or(0) + 1);
@@ -19,8 +19,8 @@ fuzz_target!(|text: &str| {
         .split('/')
         .any(|part| matches!(part, "" | "." | ".."));
     let read = ContinueToken::decode(&token.encode());
-    assert_eq!(read.is_err(), leaves);
-    if let Ok(read) = read {
+    assert_eq!(read.is_none(), leaves);
+    if let Some(read) = read {
         assert_eq!(read, token);
     }
 });

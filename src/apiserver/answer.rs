@@ -14,7 +14,7 @@ use super::caches::object;
 use super::form::{AcceptHeader, ResultShape, in_requested_form};
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
-use super::refusal::unknown_label;
+use super::refusal::bad_parameters;
 use super::request_body::{collect_body, content_type, unknown_format};
 use super::route::Route;
 use super::storage::WriteTarget;
@@ -164,18 +164,12 @@ impl AnswerContext<'_> {
         let kind = self.catalogue.kind(request.target.kind_index);
         let fields = FieldTable::of(&kind.resource.gvr);
         let text = |name| request.query.first(name).unwrap_or_default();
-        let field_selector = text("fieldSelector");
-        if let Some(refusal) = unknown_label(kind, field_selector) {
-            return Err(refusal);
-        }
-        let bad_request = |fault: &dyn std::fmt::Display| Status::bad_request(fault.to_string());
         let selector = Selector {
             // The storage itself restricts the deletion to the target's namespace.
             namespace: None,
-            labels: LabelSelector::parse(text("labelSelector"))
-                .map_err(|fault| bad_request(&fault))?,
-            fields: FieldSelector::parse(field_selector, fields)
-                .map_err(|fault| bad_request(&fault))?,
+            labels: LabelSelector::parse(text("labelSelector")).ok_or_else(bad_parameters)?,
+            fields: FieldSelector::parse(text("fieldSelector"), fields)
+                .ok_or_else(bad_parameters)?,
             shard: None,
         };
         let is_selected = |bytes: &Bytes| {

@@ -13,11 +13,13 @@ use hyper::body::Incoming;
 
 use super::form::{ResultShape, accept_header};
 use super::kinds::Catalogue;
-use super::refusal::unknown_label;
+use super::refusal::bad_parameters;
 use super::route::RouteError;
 use super::store::Store;
 use crate::protocol::continue_token::ContinueToken;
-use crate::protocol::request::{JsonChoice, ListOptions, RequestTarget, Spelling, is_oversized};
+use crate::protocol::request::{
+    CacheRead, JsonChoice, ListOptions, Query, RequestTarget, Spelling,
+};
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Encoding, Gvr};
 use crate::serve::resources::{
@@ -55,7 +57,7 @@ impl Reads {
 
     /// kube-apiserver's response to a read that the caches cannot answer.
     fn refusal(&self, request: &Request<Incoming>) -> Response<Bytes> {
-        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
+        let RequestTarget::Resource(path) = RequestTarget::parse(request.uri()) else {
             return RouteError::Page.to_response();
         };
         let (Some(kind_index), Spelling::Clean) = (self.index_of(&path.gvr), path.spelling) else {
@@ -66,19 +68,20 @@ impl Reads {
             return Status::bad_request(message).to_response();
         }
         let kind = self.catalogue.kind(kind_index);
-        let status = match ListOptions::parse(request.uri().query()) {
-            Ok(options) => match unknown_label(kind, &options.field_selector) {
-                Some(refusal) => return refusal.to_response(),
-                None if is_oversized(&options, &kind.resource) => Status::bad_request(
-                    "the embedded API server does not serve selectors of this length",
-                ),
-                None if options.watch => Status::too_many_requests(
-                    "the open watches use too many different selectors",
-                    5,
-                ),
-                None => expired(&options),
-            },
-            Err(status) => status,
+        let query = Query::parse(request.uri().query());
+        let status = match ListOptions::from_query(&query) {
+            Some(options) if !options.is_allowed() => {
+                let message = "the options of the request may not be combined";
+                Status::new(422, "Invalid", message)
+            }
+            Some(options) if CacheRead::decide(&path, &options, &kind.resource).is_none() => {
+                bad_parameters()
+            }
+            None => bad_parameters(),
+            Some(options) if options.watch => {
+                Status::too_many_requests("the open watches use too many different selectors", 5)
+            }
+            Some(options) => expired(&options),
         };
         status.to_response()
     }
@@ -163,7 +166,7 @@ fn expired(options: &ListOptions) -> Status {
         };
     }
     match ContinueToken::decode(&options.continue_token) {
-        Ok(token) => Status::expired_continue(token.at_latest().encode()),
-        Err(status) => status,
+        Some(token) => Status::expired_continue(token.at_latest().encode()),
+        None => bad_parameters(),
     }
 }

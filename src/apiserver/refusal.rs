@@ -6,8 +6,7 @@ use serde::Serialize;
 use super::kinds::ServedKind;
 use super::render;
 use crate::protocol::status::{Status, StatusCause, StatusDetails};
-use crate::resource::{FieldTable, Layout};
-use crate::selector::{FieldSelector, FieldSelectorError, quoted};
+use crate::selector::quoted;
 
 /// A `Status` of success. The order of the fields is that of Go's struct.
 #[derive(Serialize)]
@@ -62,31 +61,7 @@ pub(super) fn invalid(kind: &ServedKind, name: &str, causes: Vec<StatusCause>) -
     Status::invalid(&kind.qualified_kind(), details)
 }
 
-/// The error for a field selector with a field that the kind does not support; `None` if it supports all
-/// (docs/PROTOCOL.md §2.6).
-pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Status> {
-    let gvr = &kind.resource.gvr;
-    let label = match FieldSelector::parse(selector, FieldTable::of(gvr)) {
-        Err(FieldSelectorError::UnknownLabel(label)) => label,
-        Ok(fields) if fields.names_namespace() && !kind.resource.namespaced => {
-            "metadata.namespace".to_owned()
-        }
-        Ok(_) | Err(FieldSelectorError::Syntax(_)) => return None,
-    };
-    let message = match (&*gvr.group, &*gvr.resource) {
-        ("batch", "jobs") => format!("field label {label:?} not supported for batchv1.Job"),
-        ("", "configmaps" | "serviceaccounts") => known_only(&label),
-        ("", _) => format!("field label not supported: {label}"),
-        _ if kind.resource.layout == Layout::Dynamic => {
-            format!("field label not supported: {label}")
-        }
-        _ => known_only(&label),
-    };
-    Some(Status::bad_request(message))
-}
-
-fn known_only(label: &str) -> String {
-    format!(
-        r#"{label:?} is not a known field selector: only "metadata.name", "metadata.namespace""#
-    )
+/// 400 for parameters of a read or of a deletion of a collection that are not certain to be valid; the words are not kube-apiserver's.
+pub(super) fn bad_parameters() -> Status {
+    Status::bad_request("a parameter of the request is invalid")
 }

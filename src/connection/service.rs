@@ -21,8 +21,7 @@ use super::websocket::Socket;
 use crate::admission::Admission;
 use crate::auth::caller::PeerIdentity;
 use crate::fairness::Shortage;
-use crate::metrics::{LimitLabel, ListenerMetrics, PermitKind};
-use crate::protocol::request::RequestFault;
+use crate::metrics::{BadRequest, LimitLabel, ListenerMetrics, PermitKind};
 use crate::protocol::status::{PlainText, Status};
 use crate::protocol::websocket::Framing;
 use crate::protocol::{audit_id, with_audit_id};
@@ -207,7 +206,7 @@ impl<S: HttpService> HyperService<S> {
             Status::too_many_requests(message, 1).to_response()
         };
         if let Some(metrics) = self.service.listener_metrics() {
-            metrics.bad_requests.inc(RequestFault::Path);
+            metrics.bad_requests.inc(BadRequest::Http);
         }
         announce_close(&mut answer, request.version());
         let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));

@@ -15,7 +15,6 @@ use super::sharded::{
     BOUND_COUNT, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
 use super::stalled_streams::StalledStreams;
-use crate::protocol::request::RequestFault;
 
 /// Status codes with a label value of their own. All others are counted as `other`, so that the set of values is closed.
 const CODES: [u16; 14] = [
@@ -288,7 +287,7 @@ pub struct ListenerMetrics {
     /// Connections that failed, by reason.
     pub connections_failed: ByLabel<ConnectionFailure>,
     /// Requests refused because of an error in them, by reason.
-    pub bad_requests: ByLabel<RequestFault>,
+    pub bad_requests: ByLabel<BadRequest>,
     /// Requests refused because of their caller, by reason.
     pub auth_refusals: ByLabel<AuthRefusal>,
     /// Requests that clients cancelled before the response began.

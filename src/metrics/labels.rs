@@ -212,6 +212,14 @@ pub enum ConnectionFailure {
     Reclaimed,
 }
 
+/// The error in a request that the gateway itself refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum BadRequest {
+    /// The head is one that HTTP does not allow, or that the gateway does not accept.
+    Http,
+}
+
 /// Which limit caused a 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]

@@ -9,7 +9,6 @@ use prometheus::proto::MetricFamily;
 use strum::VariantArray;
 
 use super::*;
-use crate::protocol::request::RequestFault;
 use crate::upstream::driver::{FrameRejection, UpstreamWatchEnd};
 use crate::upstream::reflector::RelistReason;
 
@@ -251,7 +250,7 @@ fn the_values_of_a_label_differ() {
     check_label::<CacheState>();
     check_label::<TaskKind>();
     check_label::<WatchEnd>();
-    check_label::<RequestFault>();
+    check_label::<BadRequest>();
     check_label::<ConnectionFailure>();
     check_label::<PassthroughError>();
     check_label::<RebalanceOutcome>();

@@ -1,13 +1,11 @@
 //! Continue tokens in kube-apiserver's own format, so that a token is valid at every replica of the gateway and upstream.
 
-use serde::Serialize;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 
-use super::status::{Status, go_json};
+use super::status::go_json;
 use crate::resource::ResourceVersion;
-
-mod base64;
-mod fields;
-mod syntax;
 
 const LAYOUT: &str = "meta.k8s.io/v1";
 
@@ -30,11 +28,13 @@ pub enum TokenVersion {
     Latest,
 }
 
-#[derive(Serialize)]
-struct TokenFields<'a> {
-    v: &'static str,
+/// The token's JSON. Go also reads other fields, as these in another case; such a token is upstream's.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenFields {
+    v: String,
     rv: i64,
-    start: &'a str,
+    start: String,
 }
 
 impl ContinueToken {
@@ -47,7 +47,7 @@ impl ContinueToken {
         }
     }
 
-    /// The token that continues at the same key but at the latest version, for [`Status::expired_continue`].
+    /// The token that continues at the same key but at the latest version.
     #[must_use]
     pub fn at_latest(&self) -> Self {
         Self {
@@ -59,63 +59,39 @@ impl ContinueToken {
     /// The token's text. Its key has the leading slash that kube-apiserver writes when it answers from its cache.
     #[must_use]
     pub fn encode(&self) -> String {
-        let rv = match self.at {
-            // etcd's revisions are signed, so no version is above the maximum.
-            TokenVersion::Exact(version) => i64::try_from(version.0).unwrap_or(i64::MAX),
-            TokenVersion::Latest => -1,
+        let fields = TokenFields {
+            v: LAYOUT.to_owned(),
+            rv: match self.at {
+                // etcd's revisions are signed, so no version is above the maximum.
+                TokenVersion::Exact(version) => i64::try_from(version.0).unwrap_or(i64::MAX),
+                TokenVersion::Latest => -1,
+            },
+            start: format!("/{}", self.start),
         };
-        let start = format!("/{}", self.start);
-        base64::encode(&go_json(&TokenFields {
-            v: LAYOUT,
-            rv,
-            start: &start,
-        }))
+        URL_SAFE_NO_PAD.encode(go_json(&fields))
     }
 
-    /// Parses a token of any replica or of upstream.
-    ///
-    /// # Errors
-    /// 400 with the API server's message; the text after the common prefix says what is wrong.
-    pub fn decode(token: &str) -> Result<Self, Status> {
-        decode(token).map_err(|fault| {
-            Status::bad_request(format!(
-                "invalid continue token: continue key is not valid: {fault}"
-            ))
+    /// Parses a token of any replica or of upstream; `None` if it is not certain to be valid, so that upstream must decide.
+    #[must_use]
+    pub fn decode(token: &str) -> Option<Self> {
+        let json = URL_SAFE_NO_PAD.decode(token).ok()?;
+        // serde would take the fields from an array, too.
+        if !json.starts_with(b"{") {
+            return None;
+        }
+        let fields: TokenFields = serde_json::from_slice(&json).ok()?;
+        if fields.v != LAYOUT || fields.rv == 0 || fields.start.is_empty() {
+            return None;
+        }
+        let at = u64::try_from(fields.rv).map_or(TokenVersion::Latest, |rv| {
+            TokenVersion::Exact(ResourceVersion(rv))
+        });
+        let start = fields.start.strip_prefix('/').unwrap_or(&fields.start);
+        is_clean(start).then(|| Self {
+            at,
+            start: start.to_owned(),
         })
     }
-}
-
-fn decode(token: &str) -> Result<ContinueToken, String> {
-    let bytes = base64::decode(token.as_bytes())
-        .map_err(|at| format!("illegal base64 data at input byte {at}"))?;
-    let fields = fields::Fields::read(&bytes)?;
-    if fields.v != LAYOUT {
-        return Err(format!(
-            "server does not recognize this encoded version {}",
-            fields.v
-        ));
-    }
-    let at = match fields.rv {
-        0 => {
-            return Err(format!(
-                "incorrect encoded start resourceVersion (version {LAYOUT})"
-            ));
-        }
-        rv => u64::try_from(rv).map_or(TokenVersion::Latest, |rv| {
-            TokenVersion::Exact(ResourceVersion(rv))
-        }),
-    };
-    if fields.start.is_empty() {
-        return Err(format!("encoded start key empty (version {LAYOUT})"));
-    }
-    let start = fields.start.strip_prefix('/').unwrap_or(&fields.start);
-    if !is_clean(start) {
-        return Err(fields.start);
-    }
-    Ok(ContinueToken {
-        at,
-        start: start.to_owned(),
-    })
 }
 
 /// Whether a key has no `.`, `..` or empty parts, which could lead out of the range.
@@ -124,4 +100,75 @@ fn is_clean(path: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn decoded(json: &str) -> Option<ContinueToken> {
+        ContinueToken::decode(&URL_SAFE_NO_PAD.encode(json))
+    }
+
+    #[test]
+    fn tokens_are_byte_equal_to_upstreams() {
+        let token = ContinueToken::after("ns1/cm1", ResourceVersion(14));
+        let text = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTQsInN0YXJ0IjoiL25zMS9jbTFcdTAwMDAifQ";
+        assert_eq!(token.encode(), text);
+        assert_eq!(ContinueToken::decode(text), Some(token));
+    }
+
+    #[test]
+    fn tokens_of_etcd_served_pages_lack_the_slash() {
+        let text = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoicDJcdTAwMDAifQ";
+        let token = ContinueToken::after("p2", ResourceVersion(214)).at_latest();
+        assert_eq!(ContinueToken::decode(text), Some(token));
+    }
+
+    #[test]
+    fn tokens_that_upstream_may_read_differently_are_upstreams() {
+        let whole = r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a"}"#;
+        assert!(decoded(whole).is_some());
+        for json in [
+            "",
+            "{}",
+            "null",
+            r#"["meta.k8s.io/v1",1,"/a"]"#,
+            r#"{"v":"meta.k8s.io/v2","rv":1,"start":"/a"}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":0,"start":"/a"}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":1.5,"start":"/a"}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":null,"start":"/a"}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":99999999999999999999,"start":"/a"}"#,
+            r#"{"v":"meta.k8s.io/v1","start":"/a"}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":1}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a","start":"/b"}"#,
+            r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a","RV":2}"#,
+            &format!("{whole}x"),
+        ] {
+            assert_eq!(decoded(json), None, "{json}");
+        }
+        for token in ["garbage", "a", "YQ==", "YW+", "abcdé", "ab\ncd", "YWJ"] {
+            assert_eq!(ContinueToken::decode(token), None, "{token}");
+        }
+    }
+
+    #[test]
+    fn keys_that_could_leave_the_range_are_upstreams() {
+        for start in ["../a", "a//b", "a/", "//a", "a/../b", "."] {
+            let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":1,"start":"{start}"}}"#);
+            assert_eq!(decoded(&json), None, "{start}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_token_comes_back(key in "[a-z0-9.-]{0,3}[a-z]/[a-z<&\"é]{1,5}", rv in 1..u64::MAX / 2) {
+            let token = ContinueToken::after(&key, ResourceVersion(rv));
+            proptest::prop_assert_eq!(ContinueToken::decode(&token.encode()), Some(token));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64), text in "[-_a-zA-Z0-9=+\n]{0,20}") {
+            let _ = ContinueToken::decode(&URL_SAFE_NO_PAD.encode(&bytes));
+            let _ = ContinueToken::decode(&text);
+        }
+    }
+}

@@ -5,11 +5,7 @@
 
 use crate::resource::names::is_dns_label;
 use crate::resource::{FieldTable, ResourceKind};
-use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector, ShardSelector};
-
-use strum::{IntoStaticStr, VariantArray};
-
-use super::status::Status;
+use crate::selector::{FieldSelector, LabelSelector, Selector, ShardSelector};
 
 mod accept;
 mod info;
@@ -63,18 +59,6 @@ impl ReadPlan {
     }
 }
 
-/// Why a list or watch does not become a [`CacheRead`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadRefusal {
-    /// The request is invalid; the Status is the response.
-    Bad(RequestFault, Status),
-    /// The request cannot be served now; the Status is the response.
-    Answer(Status),
-    /// Upstream has to answer: either only upstream knows the error message (unknown field label, bad shard selector, a path that
-    /// it may not route), or the selectors cost more than the gateway spends on one request.
-    Forward,
-}
-
 /// Maximum length of a request's selectors together, in bytes; requests with longer ones are forwarded. A selector with a set of a
 /// few hundred names is still shorter.
 pub(crate) const SELECTORS_LEN_MAX: usize = 16 << 10;
@@ -82,99 +66,48 @@ pub(crate) const SELECTORS_LEN_MAX: usize = 16 << 10;
 /// than ten. The values of a set count as one term, because they are looked up.
 const SELECTOR_TERMS_MAX: usize = 64;
 
-/// The part of a request that is invalid; a label of the metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum RequestFault {
-    /// The path. It is checked before a [`CacheRead`] is decided.
-    #[strum(serialize = "http")]
-    Path,
-    /// The label selector or the field selector.
-    Selector,
-    /// A combination of options that is not allowed.
-    #[strum(serialize = "parameter")]
-    Options,
-    /// The resource version.
-    ResourceVersion,
-    /// The continue token, or an option that may not accompany it.
-    ContinueToken,
-}
-
 impl CacheRead {
-    /// Runs the API server's checks in its order, so that a request with several faults gets the same error message: label grammar,
-    /// field grammar, option combinations, field labels, name conflict, continue token and resource version (docs/PROTOCOL.md §0,
-    /// checks 11–14). The media type is negotiated before.
-    ///
-    /// # Errors
-    /// [`ReadRefusal`] has the Status to respond with, or says that the request has to be forwarded.
-    pub fn decide(
-        path: &ResourcePath,
-        options: &ListOptions,
-        kind: &ResourceKind,
-    ) -> Result<Self, ReadRefusal> {
-        if !is_routed(path, kind) {
-            return Err(ReadRefusal::Forward);
+    /// What the request asks of the cache (docs/PROTOCOL.md §0, checks 11–14); `None` if upstream must answer: the request is not certain to
+    /// be valid, only upstream knows its fields, or its selectors cost more than the gateway spends on one request. The media type is
+    /// negotiated before.
+    #[must_use]
+    pub fn decide(path: &ResourcePath, options: &ListOptions, kind: &ResourceKind) -> Option<Self> {
+        if !is_routed(path, kind) || options.selectors_len() > SELECTORS_LEN_MAX {
+            return None;
         }
-        if options.selectors_len() > SELECTORS_LEN_MAX {
-            return Err(ReadRefusal::Forward);
+        let fields = FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr))?;
+        // Cluster-scoped kinds differ in whether they know the field.
+        if fields.names_namespace() && !kind.namespaced {
+            return None;
         }
-        let bad = |message: String| {
-            ReadRefusal::Bad(RequestFault::Selector, Status::bad_request(message))
-        };
-        let labels =
-            LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
-        let fields = match FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr))
-        {
-            // Cluster-scoped kinds differ in whether they know the field.
-            Ok(fields) if fields.names_namespace() && !kind.namespaced => {
-                return Err(ReadRefusal::Forward);
-            }
-            Ok(fields) => fields,
-            Err(FieldSelectorError::Syntax(message)) => return Err(bad(message)),
-            Err(FieldSelectorError::UnknownLabel(_)) => return Err(ReadRefusal::Forward),
-        };
-        // Shard selectors that upstream ignores are already removed from the options. One that does not parse is forwarded for its
-        // error message.
-        let shard = match &*options.shard_selector {
-            "" => None,
-            text => Some(ShardSelector::parse(text).ok_or(ReadRefusal::Forward)?),
-        };
-        options
-            .validate()
-            .map_err(|status| ReadRefusal::Bad(RequestFault::Options, status))?;
-        let fields = with_name(path, fields)
-            .map_err(|status| ReadRefusal::Bad(RequestFault::Selector, status))?;
-        let namespace = namespace(path, options, &fields).filter(|_| kind.namespaced);
+        let fields = with_name(path, fields)?;
         let selector = Selector {
-            namespace,
-            labels,
+            namespace: namespace(path, options, &fields).filter(|_| kind.namespaced),
+            labels: LabelSelector::parse(&options.label_selector)?,
             fields,
-            shard,
+            // Shard selectors that upstream ignores are already removed from the options.
+            shard: match &*options.shard_selector {
+                "" => None,
+                text => Some(ShardSelector::parse(text)?),
+            },
         };
         if selector.term_count() > SELECTOR_TERMS_MAX {
-            return Err(ReadRefusal::Forward);
+            return None;
         }
         let plan = if options.watch || path.form == PathForm::WatchPrefix {
-            WatchPlan::decide(options).map(ReadPlan::Watch)
+            ReadPlan::Watch(WatchPlan::decide(options)?)
         } else if is_single(&selector, kind) {
-            ListPlan::decide_single(options).map(ReadPlan::List)
+            ReadPlan::List(ListPlan::decide_single(options)?)
         } else {
-            ListPlan::decide(options).map(ReadPlan::List)
+            ReadPlan::List(ListPlan::decide(options)?)
         };
-        let fault = if options.watch || options.continue_token.is_empty() {
-            RequestFault::ResourceVersion
-        } else {
-            RequestFault::ContinueToken
-        };
-        let plan = plan.map_err(|status| ReadRefusal::Bad(fault, status))?;
-        Ok(Self { selector, plan })
+        Some(Self { selector, plan })
     }
 }
 
 /// Whether upstream is certain to have a route for a list or watch with this path. `namespaces` is itself a resource, whose paths
 /// look like those of namespaced ones.
-#[must_use]
-pub fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
+fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
     let is_namespace = path.namespace.is_some() && path.namespace == path.name;
     let scope_ok = kind.namespaced || path.namespace.is_none() || is_namespace;
     let name_ok = match (path.form, &path.name) {
@@ -185,15 +118,13 @@ pub fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
     path.spelling == Spelling::Clean && path.subresource.is_none() && scope_ok && name_ok
 }
 
-/// Adds the name in the path, which only the `/watch/` prefix allows here, as a field selector (docs/PROTOCOL.md §1.2).
-fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector, Status> {
+/// Adds the name in the path, which only the `/watch/` prefix allows here, as a field selector (docs/PROTOCOL.md §1.2); `None` if the
+/// selector is another one.
+fn with_name(path: &ResourcePath, fields: FieldSelector) -> Option<FieldSelector> {
     match &path.name {
-        None => Ok(fields),
-        Some(name) if fields.is_empty() => Ok(FieldSelector::named(name)),
-        Some(name) if fields.pinned_name() == Some(name) => Ok(fields),
-        Some(_) => Err(Status::bad_request(
-            "fieldSelector metadata.name doesn't match requested name",
-        )),
+        None => Some(fields),
+        Some(name) if fields.is_empty() => Some(FieldSelector::named(name)),
+        Some(name) => (fields.pinned_name() == Some(name)).then_some(fields),
     }
 }
 
@@ -210,21 +141,6 @@ fn namespace(path: &ResourcePath, options: &ListOptions, fields: &FieldSelector)
 /// Whether upstream would look up a single key instead of scanning a range (docs/PROTOCOL.md §3.1).
 fn is_single(selector: &Selector, kind: &ResourceKind) -> bool {
     selector.fields.pinned_name().is_some() && (!kind.namespaced || selector.namespace.is_some())
-}
-
-/// Whether the selectors are too long or have too many terms, so that upstream has to evaluate them.
-#[must_use]
-pub fn is_oversized(options: &ListOptions, kind: &ResourceKind) -> bool {
-    if options.selectors_len() > SELECTORS_LEN_MAX {
-        return true;
-    }
-    let fields = FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr));
-    let selector = Selector {
-        labels: LabelSelector::parse(&options.label_selector).unwrap_or_default(),
-        fields: fields.unwrap_or_default(),
-        ..Selector::default()
-    };
-    selector.term_count() > SELECTOR_TERMS_MAX
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::client_request::ClientRequest;
 use super::permission::DeniedRead;
 use super::read::{ReadFailure, ReadOutcome};
 use super::read_request::ReadRequest;
+use super::read_state::ReadRefusal;
 use super::record::response_status;
 use super::request_timeout::{before_deadline, timeout_response};
 use super::resources::{ForwardCaller, ForwardRequest, Permission, RequestOutcome, Resources};
@@ -19,8 +20,8 @@ use super::service::{Service, ServiceResponse};
 use super::unhandled::unhandled;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
-use crate::protocol::request::{ReadRefusal, RequestFault, SELECTORS_LEN_MAX};
-use crate::protocol::{AUDIT_ID, audit_id, with_audit_id};
+use crate::metrics::BadRequest;
+use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
 use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
@@ -59,7 +60,7 @@ impl<R: Resources> Service<R> {
 
     async fn answer_in_span(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
         if let Some(response) = unhandled(&request.http) {
-            self.count_bad_request(RequestFault::Path);
+            self.count_bad_request(BadRequest::Http);
             return response.map(AnswerBody::whole);
         }
         let is_guarded = self.guard.is_some();
@@ -70,15 +71,10 @@ impl<R: Resources> Service<R> {
             return self.answer_handover(target, request).await;
         }
         match ReadRequest::of(&request, self.resources.gates()) {
-            Ok(Some(read)) if !is_guarded || self.may_answer(&read) => {
+            Some(read) if !is_guarded || self.may_answer(&read) => {
                 self.answer_read(read, request).await
             }
-            Ok(_) => self.forward_unread(request).await,
-            Err(text) => {
-                self.count_bad_request(RequestFault::Path);
-                let response = text.to_response().map(AnswerBody::whole);
-                with_audit_id(response, &audit_id(request.http.headers()))
-            }
+            Some(_) | None => self.forward_unread(request).await,
         }
     }
 
@@ -87,7 +83,6 @@ impl<R: Resources> Service<R> {
     fn may_answer(&self, read: &ReadRequest) -> bool {
         let is_short = |name: &String| name.len() <= NAME_LEN_MAX;
         self.resources.may_serve(&read.path.gvr)
-            && read.selectors_len <= SELECTORS_LEN_MAX
             && read.path.namespace.as_ref().is_none_or(is_short)
             && read.path.name.as_ref().is_none_or(is_short)
     }
@@ -126,10 +121,18 @@ impl<R: Resources> Service<R> {
                 return self.answer_from_memory(&account, response);
             }
             Err(ReadFailure::TimedOut) => return self.timed_out(&account),
-            Err(ReadFailure::Refused(refusal)) => match self.refusal(&account, refusal) {
-                Some(response) => return self.finished(&account, response),
-                None => None,
-            },
+            Err(ReadFailure::Refused(ReadRefusal::Forward)) => None,
+            Err(ReadFailure::Refused(ReadRefusal::Answer(status))) => {
+                // Only upstream writes some of the forms that a client may accept.
+                match account.request.status_form {
+                    Some(form) => {
+                        account.respond(|| response_status(&status));
+                        let response = status.to_response_in(form).map(AnswerBody::whole);
+                        return self.finished(&account, response);
+                    }
+                    None => None,
+                }
+            }
             Err(ReadFailure::Permitted(permit)) => Some(permit),
         };
         let forwarded = self.send_upstream(ForwardRequest {
@@ -204,25 +207,6 @@ impl<R: Resources> Service<R> {
             }
             None => response,
         }
-    }
-
-    /// The response to a read that is not answered from a cache; `None` if it has to be forwarded. Counts invalid requests.
-    fn refusal(
-        &self,
-        account: &ReadAccount<'_>,
-        refusal: ReadRefusal,
-    ) -> Option<ServiceResponse<R>> {
-        let status = match refusal {
-            ReadRefusal::Forward => return None,
-            ReadRefusal::Answer(status) => status,
-            ReadRefusal::Bad(fault, status) => {
-                self.count_bad_request(fault);
-                status
-            }
-        };
-        let response = status.to_response_in(account.request.status_form?);
-        account.respond(|| response_status(&status));
-        Some(response.map(AnswerBody::whole))
     }
 
     fn timed_out(&self, account: &ReadAccount<'_>) -> ServiceResponse<R> {

@@ -19,9 +19,8 @@ impl<R: Resources> Service<R> {
         read: &ReadRequest,
         key: &CacheKey,
     ) -> Option<ServiceResponse<R>> {
-        let options = read.options.as_ref().ok()?;
         let is_watch = read.verb == Verb::Watch;
-        let plan = is_watch.then(|| WatchPlan::decide(options))?.ok()?;
+        let plan = is_watch.then(|| WatchPlan::decide(&read.options))??;
         let WatchStart::After(version) = plan.start else {
             return None;
         };

@@ -12,15 +12,15 @@ use super::list::{CompressedList, ListBody, PageRequest, PageSearch};
 use super::lost_history::{lost_start, lost_version};
 use super::negotiation::{NegotiatedRead, Negotiation};
 use super::permission::AuthorizedRead;
-use super::read_state::{is_retained, reads_snapshot};
+use super::read_state::{ReadRefusal, is_retained, reads_snapshot};
 use super::request_timeout::before_deadline;
 use super::resources::{Availability, ForwardPermit, Resources, VersionReach};
 use super::response::{gzipped, stale_warning, with_content_type};
 use super::service::{Service, ServiceResponse};
 use crate::admission::ListPermit;
 use crate::protocol::request::{
-    Bookmarks, CacheRead, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestInfo, WatchPlan,
-    WatchStart, WatchTimeout,
+    Bookmarks, CacheRead, ListPlan, ListRead, ReadPlan, RequestInfo, WatchPlan, WatchStart,
+    WatchTimeout,
 };
 use crate::protocol::status::Status;
 use crate::resource::{CATCH_UP_HEADER, CacheKey, Encoding};
@@ -58,7 +58,7 @@ impl ReadFailure {
     fn is_forwarded(&self) -> bool {
         match self {
             Self::Refused(ReadRefusal::Forward) | Self::Permitted(_) => true,
-            Self::Refused(ReadRefusal::Answer(_) | ReadRefusal::Bad(..)) | Self::TimedOut => false,
+            Self::Refused(ReadRefusal::Answer(_)) | Self::TimedOut => false,
         }
     }
 }
@@ -99,13 +99,8 @@ impl<R: Resources> Service<R> {
         let warnings = served.cache.kind().warnings.iter();
         let mut warnings: Vec<_> = warnings.filter_map(|text| text.parse().ok()).collect();
         let negotiated = negotiation.with_cache(read, (&key, &served));
-        let planned = negotiated
-            .ok_or(ReadRefusal::Forward)
-            .and_then(|negotiated| {
-                let plan = read.request.plan(served.cache.kind())?;
-                Ok((negotiated, plan))
-            });
-        if let Ok((_, cache_read)) = &planned
+        let planned = negotiated.zip(read.request.plan(served.cache.kind()));
+        if let Some((_, cache_read)) = &planned
             && cache_read.plan.may_be_stale()
             && let Some(age) = self.resources.staleness(&key)
         {
@@ -162,9 +157,9 @@ impl<R: Resources> Service<R> {
 
     async fn read_cache(
         &self,
-        planned: Result<(NegotiatedRead<'_>, CacheRead), ReadRefusal>,
+        planned: Option<(NegotiatedRead<'_>, CacheRead)>,
     ) -> Result<ServiceResponse<R>, ReadFailure> {
-        let (negotiated, CacheRead { selector, plan }) = planned?;
+        let (negotiated, CacheRead { selector, plan }) = planned.ok_or(ReadRefusal::Forward)?;
         match plan {
             ReadPlan::List(plan) => self.list(&negotiated, &selector, &plan).await,
             ReadPlan::Watch(plan) => self.watch(&negotiated, &selector, plan).await,
@@ -306,7 +301,7 @@ impl<R: Resources> Service<R> {
                 }
                 Ok(response)
             }
-            Err(ReadRefusal::Answer(status) | ReadRefusal::Bad(_, status)) => {
+            Err(ReadRefusal::Answer(status)) => {
                 match self.permit_before_history(read, plan.start, &status) {
                     Some(permit) => Err(ReadFailure::Permitted(permit)),
                     // A watch that the gateway answers reports failures as events of a started stream (docs/PROTOCOL.md §4.3).

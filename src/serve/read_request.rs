@@ -9,22 +9,20 @@ use super::request_timeout::RequestTimeout;
 use super::resources::FillWait;
 use crate::protocol::audit_id;
 use crate::protocol::request::{
-    CacheRead, ListOptions, PathForm, ReadRefusal, RequestFault, RequestTarget, ResourcePath,
-    Spelling, Verb, is_routed,
+    CacheRead, ListOptions, PathForm, ResourcePath, SELECTORS_LEN_MAX, Spelling, Verb,
 };
-use crate::protocol::status::{PlainText, Status, StatusForm};
+use crate::protocol::status::StatusForm;
 use crate::protocol::websocket::{UpgradeRequest, WebSocketUpgrade};
 use crate::resource::{Gates, Gvr, ResourceKind};
+use crate::selector::LabelSelector;
 
 /// What a list or a watch asks of memory. The later stages contain it, so it is boxed.
 #[derive(Debug)]
 pub(super) struct ReadRequest {
     pub(super) path: ResourcePath,
     pub(super) verb: Verb,
-    /// The options that upstream would use, or the error if a number among them does not parse.
-    pub(super) options: Result<ListOptions, Status>,
-    /// Length of all selectors as the client sent them, in bytes; of the whole query if the options do not parse.
-    pub(super) selectors_len: usize,
+    /// The options that upstream would use.
+    pub(super) options: ListOptions,
     /// The format of error responses; `None` if only upstream can write it.
     pub(super) status_form: Option<StatusForm>,
     pub(super) takes_gzip: bool,
@@ -38,19 +36,9 @@ pub(super) struct ReadRequest {
 
 impl ReadRequest {
     /// What the request asks of memory; `None` if memory cannot answer it.
-    ///
-    /// # Errors
-    /// The response to a path that the API server does not parse.
-    pub(super) fn of(
-        request: &ClientRequest,
-        gates: Gates,
-    ) -> Result<Option<Box<Self>>, PlainText> {
+    pub(super) fn of(request: &ClientRequest, gates: Gates) -> Option<Box<Self>> {
         let (http, info) = (&request.http, &request.info);
-        let path = match &info.target {
-            Ok(RequestTarget::Resource(path)) => path,
-            Ok(RequestTarget::NonResource) => return Ok(None),
-            Err(text) => return Err(text.clone()),
-        };
+        let path = info.resource()?;
         let verb = info.verb;
         let reads = http.method() == Method::GET && matches!(verb, Verb::List | Verb::Watch);
         let plain = path.spelling == Spelling::Clean
@@ -58,7 +46,7 @@ impl ReadRequest {
             && path.form != PathForm::ProxyPrefix;
         let timeout = RequestTimeout::of(&info.query, verb);
         if !reads || !plain || timeout == RequestTimeout::Unknown {
-            return Ok(None);
+            return None;
         }
         let socket = match UpgradeRequest::of(http.version(), http.headers()) {
             UpgradeRequest::WebSocket(upgrade)
@@ -67,25 +55,26 @@ impl ReadRequest {
                 Some(upgrade)
             }
             UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream if verb == Verb::Watch => {
-                return Ok(None);
+                return None;
             }
             // Lists ignore upgrade requests.
             UpgradeRequest::Http | UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream => None,
         };
-        let mut options = ListOptions::from_query(&info.query);
-        let selectors_len = options.as_ref().map_or_else(
-            |_| http.uri().query().map_or(0, str::len),
-            ListOptions::selectors_len,
-        );
-        if let (Ok(options), false) = (&mut options, gates.shards) {
+        let mut options = ListOptions::from_query(&info.query)?;
+        // The name that is authorized depends on whether the labels parse. Where only upstream knows whether they do, it authorizes.
+        if options.selectors_len() > SELECTORS_LEN_MAX
+            || LabelSelector::parse(&options.label_selector).is_none()
+        {
+            return None;
+        }
+        if !gates.shards {
             options.shard_selector.clear();
         }
         let started = Instant::now();
-        Ok(Some(Box::new(Self {
+        Some(Box::new(Self {
             path: path.clone(),
             verb,
             options,
-            selectors_len,
             status_form: info.refusal_form(),
             takes_gzip: accepts_gzip(http.headers()),
             socket,
@@ -95,15 +84,13 @@ impl ReadRequest {
                 RequestTimeout::Endless | RequestTimeout::Unknown => None,
             },
             audit_id: audit_id(http.headers()),
-        })))
+        }))
     }
 
     /// How long the request waits for its cache to be filled. A page or one object costs upstream little; kube-apiserver also answers
     /// these from its storage while its cache is being filled (docs/PROTOCOL.md §6.9).
     pub(super) fn fill_wait(&self) -> FillWait {
-        let Ok(options) = &self.options else {
-            return FillWait::Short;
-        };
+        let options = &self.options;
         let is_page = options.limit > 0 && options.field_selector.is_empty();
         let is_object = options.field_selector.starts_with("metadata.name=");
         let is_searched = !options.label_selector.is_empty();
@@ -114,24 +101,14 @@ impl ReadRequest {
         }
     }
 
-    /// Derives the plan from the request and its kind.
-    ///
-    /// # Errors
-    /// The response to an invalid request, or that upstream must answer.
-    pub(super) fn plan(&self, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
+    /// The plan for a resource of this kind; `None` if upstream must answer.
+    pub(super) fn plan(&self, kind: &ResourceKind) -> Option<CacheRead> {
         if self.path.namespace.is_some()
             && !kind.namespaced
             && self.path.gvr != Gvr::new("", "v1", "namespaces")
         {
-            return Err(ReadRefusal::Forward);
+            return None;
         }
-        // Check the route before the options: a path without a route is upstream's 404, whatever its options.
-        if !is_routed(&self.path, kind) {
-            return Err(ReadRefusal::Forward);
-        }
-        let options = self.options.as_ref();
-        let options =
-            options.map_err(|status| ReadRefusal::Bad(RequestFault::Options, status.clone()))?;
-        CacheRead::decide(&self.path, options, kind)
+        CacheRead::decide(&self.path, &self.options, kind)
     }
 }

@@ -10,7 +10,7 @@ use super::resources::{Latest, Resources};
 use super::service::Service;
 use crate::cache::{CatchUp, Snapshot};
 use crate::fairness::Peer;
-use crate::protocol::request::{EndMarker, Freshness, ListRead, ReadRefusal, WatchStart};
+use crate::protocol::request::{EndMarker, Freshness, ListRead, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
@@ -28,6 +28,15 @@ const REWIND_BATCH: usize = 64;
 pub(super) struct ReadState {
     snapshot: Arc<Snapshot>,
     version: ResourceVersion,
+}
+
+/// Why memory does not answer a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReadRefusal {
+    /// It cannot be served now; the Status is the response.
+    Answer(Status),
+    /// Upstream has to answer.
+    Forward,
 }
 
 impl<R: Resources> Service<R> {

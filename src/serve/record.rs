@@ -27,7 +27,7 @@ impl<R: Resources> Service<R> {
         user: Option<&Arc<User>>,
     ) -> Option<AuditTrail> {
         let audit = self.audit.as_ref()?;
-        audit.begin(describe(request, audit_id)?, user)
+        audit.begin(describe(request, audit_id), user)
     }
 
     /// Starts the audit entry of a request of an authenticated caller, with its impersonation.
@@ -114,11 +114,11 @@ pub fn response_status(status: &Status) -> ResponseStatus {
     }
 }
 
-/// The description of a request in audit events; `None` for paths that are rejected before the caller is authenticated.
-fn describe(request: &ClientRequest, audit_id: &HeaderValue) -> Option<request::Request> {
+/// The description of a request in audit events.
+fn describe(request: &ClientRequest, audit_id: &HeaderValue) -> request::Request {
     let (http, info) = (&request.http, &request.info);
     let (uri, headers) = (http.uri(), http.headers());
-    let (verb, object) = match info.target.as_ref().ok()? {
+    let (verb, object) = match &info.target {
         RequestTarget::Resource(path) => {
             let object = ObjectReference {
                 name: info.authorized_name(),
@@ -133,7 +133,7 @@ fn describe(request: &ClientRequest, audit_id: &HeaderValue) -> Option<request::
         RequestTarget::NonResource => (http.method().as_str().to_ascii_lowercase(), None),
     };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    Some(request::Request {
+    request::Request {
         audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
         received_at: request.received_at,
         uri: target.to_owned(),
@@ -142,5 +142,5 @@ fn describe(request: &ClientRequest, audit_id: &HeaderValue) -> Option<request::
         object,
         source_ips: request::source_ips(headers, request.connection.address),
         user_agent: request::user_agent(headers),
-    })
+    }
 }

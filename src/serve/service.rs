@@ -13,7 +13,6 @@ use crate::audit::Audit;
 use crate::auth::guard::Guard;
 use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
-use crate::protocol::request::RequestFault;
 
 /// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
 const LOAD_REQUESTS_MAX: usize = 32;
@@ -125,7 +124,7 @@ impl<R: Resources> Service<R> {
         &self.resources
     }
 
-    pub(super) fn count_bad_request(&self, fault: RequestFault) {
+    pub(super) fn count_bad_request(&self, fault: BadRequest) {
         if let Some(metrics) = self.resources.listener_metrics() {
             metrics.bad_requests.inc(fault);
         }

@@ -81,11 +81,9 @@ impl TableWatchRequest {
             return None;
         }
         let version = info.accept.wanted_table()?;
-        let options = ListOptions::from_query(query).ok()?;
+        let options = ListOptions::from_query(query)?;
         let ReadPlan::Watch(plan) =
-            CacheRead::decide(path, &options, &kind_of(&path.gvr, namespaced))
-                .ok()?
-                .plan
+            CacheRead::decide(path, &options, &kind_of(&path.gvr, namespaced))?.plan
         else {
             return None;
         };

@@ -7,7 +7,7 @@ use crate::support::PATIENCE;
 use crate::support::gateway;
 use bytes::Bytes;
 use gateway::Running;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, EXPECT};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -235,7 +235,7 @@ async fn a_watch_is_counted_with_its_events_their_delay_and_its_end() {
 }
 
 #[tokio::test]
-async fn mistakes_are_counted_by_what_is_wrong() {
+async fn a_head_that_http_does_not_allow_is_counted_and_other_mistakes_are_upstreams() {
     let fixture = Fixture::new().await;
     assert_eq!(fixture.get(CONFIGMAPS).await.status(), StatusCode::OK);
     for query in [
@@ -249,15 +249,18 @@ async fn mistakes_are_counted_by_what_is_wrong() {
         let response = fixture.get(&format!("{CONFIGMAPS}?{query}")).await;
         assert!(response.status().is_client_error(), "{query}: {response:?}");
     }
+    let request = Request::get(format!("http://{}{CONFIGMAPS}", fixture.gateway.address))
+        .header(EXPECT, "an answer")
+        .body(Full::default())
+        .unwrap();
+    let unmet = fixture.client.request(request).await.unwrap();
+    assert_eq!(unmet.status(), StatusCode::EXPECTATION_FAILED);
     fixture
         .expect(&[
-            (r#"bad_requests_total reason="parameter""#, "2"),
-            (r#"bad_requests_total reason="selector""#, "2"),
-            (r#"bad_requests_total reason="resource_version""#, "1"),
-            (r#"bad_requests_total reason="continue_token""#, "1"),
-            (r#"bad_requests_total reason="http""#, "0"),
-            ("connections_accepted_total", "1"),
-            ("connections", "1"),
+            (r#"bad_requests_total reason="http""#, "1"),
+            ("passthrough_requests_total", "6"),
+            (r#"request_total verb="LIST" code="400""#, "3"),
+            (r#"request_total verb="LIST" code="other""#, "1"),
         ])
         .await;
 }

@@ -7,21 +7,18 @@ use crate::auth::user::User;
 use crate::protocol::request::{
     PathForm, Query, RequestTarget, ResourcePath, Verb, authorized_name, decoded_path, verb,
 };
-use crate::protocol::status::{ForbiddenAccess, PlainText, Status};
+use crate::protocol::status::{ForbiddenAccess, Status};
 use crate::resource::Gvr;
 
 /// The access that a request needs (docs/PROTOCOL.md §1.1).
-///
-/// # Errors
-/// A plain-text response for a path that ends after `watch` or `proxy`.
-pub(super) fn access(method: &Method, uri: &Uri) -> Result<Access, PlainText> {
-    Ok(match RequestTarget::parse(uri)? {
+pub(super) fn access(method: &Method, uri: &Uri) -> Access {
+    match RequestTarget::parse(uri) {
         RequestTarget::Resource(path) => Access::Resource(resource(method, &path, uri.query())),
         RequestTarget::NonResource => Access::Path {
             verb: method.as_str().to_ascii_lowercase(),
             path: decoded_path(uri).unwrap_or_default(),
         },
-    })
+    }
 }
 
 fn resource(method: &Method, path: &ResourcePath, query: Option<&str>) -> ResourceAccess {

@@ -9,11 +9,11 @@ use super::Auth;
 use super::attributes::denied;
 use super::extra_key::unescaped;
 use super::impersonation_mode::ImpersonationMode;
-use crate::apiserver::validation::{NameRule, name_faults};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::RbacDecision;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::protocol::status::Status;
+use crate::resource::names::{is_dns_label, is_dns_subdomain};
 use crate::selector::quoted;
 
 const USER: &str = "impersonate-user";
@@ -137,9 +137,7 @@ fn only_name(user: &User) -> bool {
 /// The name of the node, if this is a node's user name.
 fn node(name: &str) -> Option<&str> {
     let node = name.strip_prefix("system:node:")?;
-    name_faults(NameRule::Subdomain, node)
-        .is_empty()
-        .then_some(node)
+    is_dns_subdomain(node).then_some(node)
 }
 
 /// Namespace and name of the service account, if this is a service account's user name.
@@ -147,9 +145,7 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name
         .strip_prefix("system:serviceaccount:")?
         .split_once(':')?;
-    let is_legal = name_faults(NameRule::Label, namespace).is_empty()
-        && name_faults(NameRule::Subdomain, name).is_empty();
-    is_legal.then_some((namespace, name))
+    (is_dns_label(namespace) && is_dns_subdomain(name)).then_some((namespace, name))
 }
 
 /// An attempt to impersonate a user in one mode.
@@ -345,9 +341,7 @@ fn on_request(mode: &str, request: &Access) -> Access {
 fn extra_fault(key: &str, values: &[String]) -> Option<String> {
     let is_path = |key: &str| {
         let parts = key.split_once('/');
-        parts.is_some_and(|(host, path)| {
-            !path.is_empty() && name_faults(NameRule::Subdomain, host).is_empty()
-        })
+        parts.is_some_and(|(host, path)| !path.is_empty() && is_dns_subdomain(host))
     };
     let reason = if key.is_empty() {
         "impersonating the empty string key in extra is not allowed".to_owned()

@@ -12,7 +12,7 @@ use super::authentication::Unauthenticated;
 use super::{Auth, RequestChecks};
 use crate::auth::rbac::RbacDecision;
 use crate::auth::user::{ANONYMOUS, UNAUTHENTICATED, User};
-use crate::protocol::status::{PlainText, Status};
+use crate::protocol::status::Status;
 
 /// The user that an admitted request acts as, after impersonation.
 #[derive(Debug)]
@@ -29,8 +29,6 @@ pub(in crate::apiserver) enum Rejection {
     Unauthorized,
     /// 403, or 400 for inconsistent impersonation headers.
     Status { status: Status, is_anonymous: bool },
-    /// 500 for a path that cannot be parsed.
-    Text(PlainText),
 }
 
 impl Auth {
@@ -49,7 +47,7 @@ impl Auth {
                 is_anonymous: false,
             });
         }
-        let access = access(request.method(), request.uri()).map_err(Rejection::Text)?;
+        let access = access(request.method(), request.uri());
         let sender = self
             .authenticate(request.headers(), chain)
             .map_err(|Unauthenticated| Rejection::Unauthorized)?;
@@ -80,7 +78,6 @@ impl Rejection {
         match self {
             Self::Unauthorized => true,
             Self::Status { is_anonymous, .. } => *is_anonymous,
-            Self::Text(_) => false,
         }
     }
 
@@ -94,7 +91,6 @@ impl Rejection {
                 headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
                 response
             }
-            Self::Text(text) => text.to_response(),
         }
     }
 }

@@ -14,8 +14,6 @@ use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::RbacDecision;
 use crate::auth::user::User;
 use crate::protocol::status::{Status, StatusCause};
-use crate::resource::FieldTable;
-use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,8 +21,6 @@ struct AccessStatus {
     allowed: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    evaluation_error: String,
 }
 
 /// The access that a review is about. Exactly one field must be set.
@@ -74,18 +70,13 @@ impl ReviewInput<'_> {
         if !faults.is_empty() {
             return Err(self.invalid(faults));
         }
-        let evaluation_error = attributes.resource.as_ref().map(selector_errors);
         let access = access(attributes);
         let subject = format!("{} {}", user.name, access_text(&access));
         self.counts.record(self.endpoint.review, subject);
         let decision = self.auth.authorize(user, &access);
         let allowed = decision.is_allowed();
         let (RbacDecision::Allowed(reason) | RbacDecision::NotAllowed(reason)) = decision;
-        Ok(self.with_status(AccessStatus {
-            allowed,
-            reason,
-            evaluation_error: evaluation_error.unwrap_or_default(),
-        }))
+        Ok(self.with_status(AccessStatus { allowed, reason }))
     }
 
     /// The faults of a review. `user` is the user in its spec, which a `SelfSubjectAccessReview` does not have.
@@ -232,31 +223,6 @@ fn selector_faults(resource: &ResourceAttributes) -> Vec<StatusCause> {
         }
     }
     faults
-}
-
-/// The syntax errors of selectors that are texts. The access is decided without selectors.
-fn selector_errors(resource: &ResourceAttributes) -> String {
-    let fields = resource.field_selector.as_ref();
-    let labels = resource.label_selector.as_ref();
-    let raw = |text: Option<&String>| text.cloned().unwrap_or_default();
-    let fields = raw(fields.and_then(|selector| selector.raw_selector.as_ref()));
-    let labels = raw(labels.and_then(|selector| selector.raw_selector.as_ref()));
-    let faults = [
-        field_fault(&fields),
-        LabelSelector::parse(&labels)
-            .err()
-            .map(|fault| fault.to_string()),
-    ];
-    let faults: Vec<String> = faults.into_iter().flatten().collect();
-    faults.join(", ")
-}
-
-/// The syntax error of a field selector. Unknown fields are not an error here.
-fn field_fault(selector: &str) -> Option<String> {
-    match FieldSelector::parse(selector, FieldTable::default()) {
-        Err(FieldSelectorError::Syntax(fault)) => Some(fault.to_string()),
-        Err(FieldSelectorError::UnknownLabel(_)) | Ok(_) => None,
-    }
 }
 
 fn access(attributes: ReviewAttributes) -> Access {

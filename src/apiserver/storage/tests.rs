@@ -216,7 +216,7 @@ fn bad_creations_are_refused() {
     let refusal = bench
         .create("widgets", json!({"metadata": {"name": "A_b"}}))
         .unwrap_err();
-    let start = r#"Widget.example.com "A_b" is invalid: metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain"#;
+    let start = r#"Widget.example.com "A_b" is invalid: metadata.name: Invalid value: "A_b": "#;
     assert!(refusal.message.starts_with(start), "{refusal}");
     assert_eq!(
         bench.0.revision(),
@@ -246,7 +246,7 @@ fn updates_of_another_object_or_state_are_refused() {
         ("configmaps", json!({"name": "zz"}), 400, "the name of the object (zz) does not match the name on the URL (a)".into()),
         ("configmaps", json!({}), 400, "the name of the object (a based on URL) was undeterminable: name must be provided".into()),
         ("configmaps", json!({"name": "a", "namespace": "o"}), 400, "the namespace of the provided object does not match the namespace sent on the request".into()),
-        ("configmaps", json!({"name": "a", "resourceVersion": "abc"}), 500, "strconv.ParseUint: parsing \"abc\": invalid syntax".into()),
+        ("configmaps", json!({"name": "a", "resourceVersion": "abc"}), 500, "\"abc\" is not an unsigned 64-bit number".into()),
         ("configmaps", json!({"name": "a", "uid": "nope"}), 409, format!("Operation cannot be fulfilled on configmaps \"a\": StorageError: invalid object, Code: 4, Key: /registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: nope, UID in object meta: {UID}")),
     ] {
         check_update(plural, json!({"metadata": metadata}), code, &message);

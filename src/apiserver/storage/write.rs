@@ -7,7 +7,7 @@ use super::super::body::text;
 use super::super::kinds::{Generation, ServedKind, StatusPart};
 use super::super::refusal;
 use super::super::validation::{
-    NameRule, finalizer_name_faults, label_faults, name_faults, owner_faults,
+    NameRule, finalizer_name_faults, label_faults, name_fault, owner_faults,
 };
 use super::checks::check_namespace;
 use super::input::{Stamp, WritablePart, WriteTarget};
@@ -85,7 +85,7 @@ pub(super) fn new_object(
         metadata.insert("generation".to_owned(), 1.into());
     }
     let faults = [
-        name_faults(name_rule(kind), &name),
+        name_fault(name_rule(kind), &name).into_iter().collect(),
         label_faults(metadata),
         owner_faults(metadata),
         finalizer_name_faults(metadata),

@@ -7,13 +7,13 @@ use super::accept::{Accept, wants_pretty};
 use super::options::is_true;
 use super::path::{RequestTarget, ResourcePath, Verb, authorized_name, verb};
 use super::query::Query;
-use crate::protocol::status::{PlainText, StatusForm};
+use crate::protocol::status::StatusForm;
 
 /// The parsed head of a request: the API server's `RequestInfo`, and the media types.
 #[derive(Clone, Debug)]
 pub struct RequestInfo {
-    /// What the path refers to, or the response to a path that ends after its verb.
-    pub target: Result<RequestTarget, PlainText>,
+    /// What the path refers to.
+    pub target: RequestTarget,
     /// The verb; [`Verb::Other`] if the path is not a resource.
     pub verb: Verb,
     /// The parameters.
@@ -32,8 +32,8 @@ impl RequestInfo {
         let target = RequestTarget::parse(request.uri());
         let query = Query::parse(request.uri().query());
         let verb = match &target {
-            Ok(RequestTarget::Resource(path)) => verb(request.method(), path, &query),
-            Ok(RequestTarget::NonResource) | Err(_) => Verb::Other,
+            RequestTarget::Resource(path) => verb(request.method(), path, &query),
+            RequestTarget::NonResource => Verb::Other,
         };
         let agent = headers.get(USER_AGENT);
         let agent = agent.and_then(|value| value.to_str().ok());
@@ -50,8 +50,8 @@ impl RequestInfo {
     #[must_use]
     pub fn resource(&self) -> Option<&ResourcePath> {
         match &self.target {
-            Ok(RequestTarget::Resource(path)) => Some(path),
-            Ok(RequestTarget::NonResource) | Err(_) => None,
+            RequestTarget::Resource(path) => Some(path),
+            RequestTarget::NonResource => None,
         }
     }
 

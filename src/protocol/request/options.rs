@@ -1,12 +1,7 @@
 //! The options of lists and watches in the query (docs/PROTOCOL.md §2.1), and which combinations are allowed.
 
-use crate::protocol::status::{Status, StatusCause, StatusDetails, go_json};
-use crate::selector::quoted;
-
 use super::query::Query;
 
-const MATCH: &str = "resourceVersionMatch";
-const INITIAL: &str = "sendInitialEvents";
 pub(super) const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER: &str = "NotOlderThan";
 
@@ -38,34 +33,23 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Parses the part of a URL after `?`. Unknown parameters are ignored.
-    ///
-    /// # Errors
-    /// 400 for a value that is not a number.
-    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
-        Self::from_query(&Query::parse(query))
-    }
-
-    /// Reads the options from decoded parameters.
-    ///
-    /// # Errors
-    /// 400 for a value that is not a number.
-    pub fn from_query(query: &Query) -> Result<Self, Status> {
+    /// Reads the options from decoded parameters; `None` if a number among them is not one. Other parameters are ignored.
+    #[must_use]
+    pub fn from_query(query: &Query) -> Option<Self> {
         let text = |name| query.first(name).unwrap_or_default().to_owned();
-        // In the API server's order, so that the error names the same number.
-        let timeout_seconds = query.first("timeoutSeconds").map(integer).transpose()?;
-        let limit = query.first("limit").map(integer).transpose()?;
-        Ok(Self {
+        let number = |name| query.first(name).map(str::parse).transpose().ok();
+        let initial_events = query.first("sendInitialEvents");
+        Some(Self {
             label_selector: text("labelSelector"),
             field_selector: text("fieldSelector"),
             watch: is_true(query.first("watch")),
             allow_watch_bookmarks: is_true(query.first("allowWatchBookmarks")),
-            send_initial_events: query.first(INITIAL).map(|value| is_true(Some(value))),
+            send_initial_events: initial_events.map(|value| is_true(Some(value))),
             resource_version: text("resourceVersion"),
-            resource_version_match: text(MATCH),
-            limit: limit.unwrap_or(0),
+            resource_version_match: text("resourceVersionMatch"),
+            limit: number("limit")?.unwrap_or(0),
             continue_token: text("continue"),
-            timeout_seconds,
+            timeout_seconds: number("timeoutSeconds")?,
             shard_selector: text("shardSelector"),
         })
     }
@@ -83,90 +67,33 @@ impl ListOptions {
             && matches!(&*self.resource_version, "" | "0")
     }
 
-    /// Checks the combination of options (docs/PROTOCOL.md §2.2, §2.3).
-    ///
-    /// # Errors
-    /// 422 with all faults (docs/PROTOCOL.md §2.4).
-    pub fn validate(&self) -> Result<(), Status> {
-        let causes = if self.watch {
-            self.watch_faults()
+    /// Whether the combination of options is allowed (docs/PROTOCOL.md §2.2, §2.3).
+    #[must_use]
+    pub(crate) fn is_allowed(&self) -> bool {
+        if self.watch {
+            self.is_allowed_watch()
         } else {
-            self.list_faults()
-        };
-        if causes.is_empty() {
-            return Ok(());
+            self.is_allowed_list()
         }
-        let details = StatusDetails {
-            group: "meta.k8s.io".to_owned(),
-            kind: "ListOptions".to_owned(),
-            causes,
-            ..StatusDetails::default()
-        };
-        Err(Status::invalid("ListOptions.meta.k8s.io", details))
     }
 
-    fn list_faults(&self) -> Vec<StatusCause> {
-        let mut faults = Vec::new();
-        let version_match = &*self.resource_version_match;
-        if !version_match.is_empty() {
-            if self.resource_version.is_empty() {
-                faults.push(StatusCause::forbidden(
-                    MATCH,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ));
-            }
-            if !self.continue_token.is_empty() {
-                faults.push(match_with_continue());
-            }
-            if version_match != EXACT && version_match != NOT_OLDER {
-                faults.push(unsupported(version_match, r#""Exact", "NotOlderThan", """#));
-            }
-            if version_match == EXACT && self.resource_version == "0" {
-                faults.push(StatusCause::forbidden(
-                    MATCH,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                ));
-            }
-        }
-        if self.send_initial_events.is_some() {
-            faults.push(StatusCause::forbidden(
-                INITIAL,
-                "sendInitialEvents is forbidden for list",
-            ));
-        }
-        faults
+    fn is_allowed_list(&self) -> bool {
+        let is_match_allowed = match &*self.resource_version_match {
+            "" => true,
+            EXACT => !matches!(&*self.resource_version, "" | "0") && self.continue_token.is_empty(),
+            NOT_OLDER => !self.resource_version.is_empty() && self.continue_token.is_empty(),
+            _ => false,
+        };
+        is_match_allowed && self.send_initial_events.is_none()
     }
 
-    fn watch_faults(&self) -> Vec<StatusCause> {
-        let mut faults = Vec::new();
-        // Defaults are validated as if the client had sent them.
-        let (version_match, initial_events) = if self.defaults_to_initial_events() {
-            (NOT_OLDER, Some(true))
-        } else {
-            (&*self.resource_version_match, self.send_initial_events)
-        };
-        if initial_events.is_some() && version_match != NOT_OLDER {
-            faults.push(StatusCause::forbidden(
-                MATCH,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
+    fn is_allowed_watch(&self) -> bool {
+        match (&*self.resource_version_match, self.send_initial_events) {
+            // The default is validated as if the client had sent it.
+            ("", None) => !self.defaults_to_initial_events() || self.continue_token.is_empty(),
+            (NOT_OLDER, Some(_)) => self.continue_token.is_empty(),
+            _ => false,
         }
-        if version_match.is_empty() {
-            return faults;
-        }
-        if initial_events.is_none() {
-            faults.push(StatusCause::forbidden(
-                MATCH,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            ));
-        }
-        if version_match != NOT_OLDER {
-            faults.push(unsupported(version_match, r#""NotOlderThan""#));
-        }
-        if !self.continue_token.is_empty() {
-            faults.push(match_with_continue());
-        }
-        faults
     }
 }
 
@@ -174,33 +101,4 @@ impl ListOptions {
 #[must_use]
 pub fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
-}
-
-/// Parses a signed number; the error is Go's message.
-fn integer(text: &str) -> Result<i64, Status> {
-    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-    text.parse().map_err(|fault: std::num::ParseIntError| {
-        let fault = if matches!(fault.kind(), PosOverflow | NegOverflow) {
-            "value out of range"
-        } else {
-            "invalid syntax"
-        };
-        Status::bad_request(format!(
-            "strconv.ParseInt: parsing {}: {fault}",
-            quoted(text)
-        ))
-    })
-}
-
-fn match_with_continue() -> StatusCause {
-    StatusCause::forbidden(
-        MATCH,
-        "resourceVersionMatch is forbidden when continue is provided",
-    )
-}
-
-/// The API server prints values of named string types as JSON, with `<`, `>` and `&` escaped.
-fn unsupported(value: &str, supported: &str) -> StatusCause {
-    let value = String::from_utf8_lossy(&go_json(value)).into_owned();
-    StatusCause::unsupported(MATCH, &value, supported)
 }

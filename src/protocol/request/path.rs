@@ -3,9 +3,8 @@
 use http::{Method, Uri};
 use serde::Deserialize;
 
-use super::options::is_true;
+use super::options::{ListOptions, is_true};
 use super::query::{PlusSign, Query, unescape};
-use crate::protocol::status::PlainText;
 use crate::resource::Gvr;
 use crate::selector::{LabelSelector, pinned_in};
 
@@ -14,7 +13,7 @@ use crate::selector::{LabelSelector, pinned_in};
 pub enum RequestTarget {
     /// A resource of an API group.
     Resource(ResourcePath),
-    /// Anything else: discovery, health, metrics, unknown paths.
+    /// Anything else: discovery, health, metrics, unknown paths, and paths that the API server does not parse.
     NonResource,
 }
 
@@ -106,20 +105,18 @@ pub fn decoded_path(uri: &Uri) -> Option<String> {
 }
 
 impl RequestTarget {
-    /// Parses a request's path. A path with an invalid escape is not a resource.
-    ///
-    /// # Errors
-    /// The plain-text 500 for a path that ends after its verb (docs/PROTOCOL.md §1.1 c).
-    pub fn parse(uri: &Uri) -> Result<Self, PlainText> {
+    /// Parses a request's path. A path with an invalid escape, or that ends after its verb, is not a resource.
+    #[must_use]
+    pub fn parse(uri: &Uri) -> Self {
         let Some(path) = decoded_path(uri) else {
-            return Ok(Self::NonResource);
+            return Self::NonResource;
         };
         let trimmed = path.trim_matches('/');
         let parts: Vec<&str> = trimmed.split('/').collect();
         let (group, version, mut rest) = match &parts[..] {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-            _ => return Ok(Self::NonResource),
+            _ => return Self::NonResource,
         };
         let form = match rest[0] {
             "watch" => PathForm::WatchPrefix,
@@ -129,10 +126,7 @@ impl RequestTarget {
         if form != PathForm::Plain {
             rest = &rest[1..];
             if rest.is_empty() {
-                let target = uri
-                    .path_and_query()
-                    .map_or_else(|| uri.path(), |whole| whole.as_str());
-                return Err(PlainText::bad_url(target));
+                return Self::NonResource;
             }
         }
         let mut namespace = "";
@@ -155,7 +149,7 @@ impl RequestTarget {
             && !parts.contains(&"")
             && !namespaces_below
             && rest.len() <= part_count_max;
-        Ok(Self::Resource(ResourcePath {
+        Self::Resource(ResourcePath {
             gvr: Gvr::new(group, version, rest[0]),
             namespace: Some(namespace.to_owned()).filter(|name| !name.is_empty()),
             name: part_at(1).map(owned),
@@ -166,7 +160,7 @@ impl RequestTarget {
             } else {
                 Spelling::Odd
             },
-        }))
+        })
     }
 }
 
@@ -204,9 +198,9 @@ pub fn authorized_name(path: &ResourcePath, verb: Verb, query: &Query) -> Option
 }
 
 fn pinned_by(query: &Query) -> Option<String> {
-    let decodes = super::ListOptions::from_query(query).is_ok()
-        && LabelSelector::parse(query.first("labelSelector").unwrap_or_default()).is_ok();
     let name = pinned_in(query.first("fieldSelector")?, "metadata.name")?;
     let in_path = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '%']);
-    (decodes && in_path).then_some(name)
+    let labels = query.first("labelSelector").unwrap_or_default();
+    let decodes = || ListOptions::from_query(query).is_some();
+    (in_path && LabelSelector::parse(labels).is_some() && decodes()).then_some(name)
 }

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::options::{EXACT, ListOptions, NOT_OLDER};
 use crate::protocol::continue_token::{ContinueToken, TokenVersion};
-use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
-use crate::selector::quoted;
 
 /// How a list is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,45 +123,50 @@ impl WatchTimeout {
 }
 
 impl ListPlan {
-    /// Derives the plan for a list of a range of keys.
-    ///
-    /// # Errors
-    /// 422 for a combination of options that is not allowed, 400 for a bad token or resource version.
-    pub fn decide(options: &ListOptions) -> Result<Self, Status> {
-        options.validate()?;
+    /// Derives the plan for a list of a range of keys; `None` if the options are not certain to be valid.
+    #[must_use]
+    pub fn decide(options: &ListOptions) -> Option<Self> {
+        if !options.is_allowed() {
+            return None;
+        }
         let limit = limit(options);
         if !options.continue_token.is_empty() {
-            let token = ContinueToken::decode(&options.continue_token)?;
             if !matches!(&*options.resource_version, "" | "0") {
-                return Err(Status::bad_request(
-                    "specifying resource version is not allowed when using continue",
-                ));
+                return None;
             }
-            let read = match token.at {
-                TokenVersion::Exact(version) => ListRead::Exact(version),
-                TokenVersion::Latest => ListRead::Latest,
-            };
-            let start = Some(token.start);
-            return Ok(Self { read, limit, start });
+            let token = ContinueToken::decode(&options.continue_token)?;
+            return Some(Self {
+                read: match token.at {
+                    TokenVersion::Exact(version) => ListRead::Exact(version),
+                    TokenVersion::Latest => ListRead::Latest,
+                },
+                limit,
+                start: Some(token.start),
+            });
         }
-        let read = match (version(options)?, &*options.resource_version_match) {
-            (None, _) => ListRead::Latest,
-            (Some(_), _) if options.resource_version == "0" => ListRead::Cached,
-            (Some(version), EXACT) => ListRead::Exact(version),
-            (Some(version), NOT_OLDER) => ListRead::AtLeast(version),
+        let read = match (&*options.resource_version, &*options.resource_version_match) {
+            ("", _) => ListRead::Latest,
+            ("0", _) => ListRead::Cached,
+            (version, EXACT) => ListRead::Exact(version.parse().ok()?),
+            (version, NOT_OLDER) => ListRead::AtLeast(version.parse().ok()?),
             // The legacy rule: `limit` with a resource version reads exactly that version.
-            (Some(version), _) if limit.is_some() && version.0 > 0 => ListRead::Exact(version),
-            (Some(version), _) => ListRead::AtLeast(version),
+            (version, _) => match version.parse().ok()? {
+                version if limit.is_some() && version > ResourceVersion(0) => {
+                    ListRead::Exact(version)
+                }
+                version => ListRead::AtLeast(version),
+            },
         };
-        let start = None;
-        Ok(Self { read, limit, start })
+        Some(Self {
+            read,
+            limit,
+            start: None,
+        })
     }
 
     /// Derives the plan for a list of a single key: for it, a limit does not make the version exact.
-    ///
-    /// # Errors
-    /// As [`ListPlan::decide`].
-    pub fn decide_single(options: &ListOptions) -> Result<Self, Status> {
+    #[must_use]
+    pub fn decide_single(options: &ListOptions) -> Option<Self> {
         let mut plan = Self::decide(options)?;
         if let ListRead::Exact(version) = plan.read
             && options.resource_version_match.is_empty()
@@ -171,7 +174,7 @@ impl ListPlan {
         {
             plan.read = ListRead::AtLeastNow(version);
         }
-        Ok(plan)
+        Some(plan)
     }
 }
 
@@ -182,42 +185,20 @@ fn limit(options: &ListOptions) -> Option<u64> {
         .filter(|limit| *limit > 0 && options.resource_version != "0")
 }
 
-fn version(options: &ListOptions) -> Result<Option<ResourceVersion>, Status> {
-    parse_version(options)
-        .map_err(|fault| Status::bad_request(format!("invalid resource version: {fault}")))
-}
-
-fn parse_version(options: &ListOptions) -> Result<Option<ResourceVersion>, String> {
-    let text = &*options.resource_version;
-    if text.is_empty() {
-        return Ok(None);
-    }
-    text.parse()
-        .map(Some)
-        .map_err(|fault: crate::resource::InvalidResourceVersion| {
-            let text = quoted(text);
-            let fault = fault.fault;
-            format!(
-                "resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: {fault}"
-            )
-        })
-}
-
 impl WatchPlan {
-    /// Derives the plan for a watch. `options.watch` says whether the query or the `/watch/` prefix requested it (docs/PROTOCOL.md
-    /// §1.4).
-    ///
-    /// # Errors
-    /// 422 for a combination of options that is not allowed; 500 without a reason for a bad resource version, as the API server
-    /// responds.
-    pub fn decide(options: &ListOptions) -> Result<Self, Status> {
-        options.validate()?;
+    /// Derives the plan for a watch; `None` if the options are not certain to be valid. `options.watch` says whether the query or the
+    /// `/watch/` prefix requested it (docs/PROTOCOL.md §1.4).
+    #[must_use]
+    pub fn decide(options: &ListOptions) -> Option<Self> {
+        if !options.is_allowed() {
+            return None;
+        }
         let bookmarks = if options.allow_watch_bookmarks {
             Bookmarks::On
         } else {
             Bookmarks::Off
         };
-        Ok(Self {
+        Some(Self {
             start: start(options, bookmarks)?,
             bookmarks,
             timeout: timeout(options.timeout_seconds.unwrap_or(0)),
@@ -225,8 +206,11 @@ impl WatchPlan {
     }
 }
 
-fn start(options: &ListOptions, bookmarks: Bookmarks) -> Result<WatchStart, Status> {
-    let version = parse_version(options).map_err(Status::untyped)?;
+fn start(options: &ListOptions, bookmarks: Bookmarks) -> Option<WatchStart> {
+    let version: Option<ResourceVersion> = match &*options.resource_version {
+        "" => None,
+        text => Some(text.parse().ok()?),
+    };
     let nonzero = version.filter(|version| version.0 > 0);
     let initial = if options.defaults_to_initial_events() {
         Some(true)
@@ -238,7 +222,7 @@ fn start(options: &ListOptions, bookmarks: Bookmarks) -> Result<WatchStart, Stat
         (_, None) => Freshness::Any,
         (_, Some(version)) => Freshness::AtLeast(version),
     };
-    Ok(match (initial, nonzero) {
+    Some(match (initial, nonzero) {
         (Some(true), _) => WatchStart::Initial {
             freshness,
             marker: match bookmarks {

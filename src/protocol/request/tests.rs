@@ -15,13 +15,13 @@ const fn at(version: u64) -> ResourceVersion {
 
 fn target(uri: &str) -> ResourcePath {
     match RequestTarget::parse(&uri.parse::<Uri>().unwrap()) {
-        Ok(RequestTarget::Resource(path)) => path,
-        other => panic!("{uri}: {other:?}"),
+        RequestTarget::Resource(path) => path,
+        RequestTarget::NonResource => panic!("{uri}"),
     }
 }
 
 fn options(query: &str) -> ListOptions {
-    ListOptions::parse(Some(query)).unwrap()
+    ListOptions::from_query(&Query::parse(Some(query))).unwrap()
 }
 
 fn pods() -> ResourceKind {
@@ -110,24 +110,12 @@ fn other_paths_are_no_resources() {
         "/version",
         "/healthz/x/y",
         "/api/v1/%zz",
+        "/api/v1/watch",
+        "/api/v1/proxy?x=1",
+        "/apis/apps/v1/watch/",
     ] {
         let target = RequestTarget::parse(&uri.parse().unwrap());
-        assert_eq!(target, Ok(RequestTarget::NonResource), "{uri}");
-    }
-}
-
-#[test]
-fn a_path_that_ends_after_its_verb_is_refused_in_plain_text() {
-    for uri in ["/api/v1/watch", "/api/v1/proxy?x=1", "/apis/apps/v1/watch/"] {
-        let refused = RequestTarget::parse(&uri.parse().unwrap()).unwrap_err();
-        let response = refused.to_response();
-        assert_eq!(response.status(), 500);
-        assert_eq!(
-            response.body(),
-            &format!(
-                "Internal Server Error: \"{uri}\": failed to create RequestInfo: unable to determine kind and namespace from url, {uri}\n"
-            )
-        );
+        assert_eq!(target, RequestTarget::NonResource, "{uri}");
     }
 }
 
@@ -238,106 +226,75 @@ fn options_are_read_by_their_wire_names() {
         options("sendInitialEvents=False").send_initial_events,
         Some(false)
     );
-    assert_eq!(ListOptions::parse(None), Ok(ListOptions::default()));
+    assert_eq!(options(""), ListOptions::default());
 }
 
 #[test]
-fn numbers_that_are_none_are_refused() {
-    for (query, message) in [
-        ("limit=abc", r#"parsing "abc": invalid syntax"#),
-        ("limit=", r#"parsing "": invalid syntax"#),
-        ("limit=+5", r#"parsing " 5": invalid syntax"#),
-        ("timeoutSeconds=x&limit=y", r#"parsing "x": invalid syntax"#),
-        (
-            "limit=99999999999999999999",
-            r#"parsing "99999999999999999999": value out of range"#,
-        ),
-        (
-            "limit=%00%07%7f%C2%A0é",
-            r#"parsing "\x00\a\x7f\u00a0é": invalid syntax"#,
-        ),
+fn numbers_that_are_none_are_upstreams() {
+    for query in [
+        "limit=abc",
+        "limit=",
+        "limit=+5",
+        "timeoutSeconds=x",
+        "limit=99999999999999999999",
+        "limit=%00",
     ] {
-        let message = format!("strconv.ParseInt: {message}");
-        let refused = ListOptions::parse(Some(query));
-        assert_eq!(refused, Err(Status::bad_request(message)), "{query}");
+        let options = ListOptions::from_query(&Query::parse(Some(query)));
+        assert_eq!(options, None, "{query}");
     }
 }
 
-#[track_caller]
-fn invalid(query: &str, faults: &[&str]) {
-    let status = options(query).validate().unwrap_err();
-    let message = match faults {
-        [one] => (*one).to_owned(),
-        many => format!("[{}]", many.join(", ")),
-    };
-    assert_eq!(status.code, 422);
-    assert_eq!(
-        status.message,
-        format!("ListOptions.meta.k8s.io \"\" is invalid: {message}"),
-        "{query}"
-    );
-    assert_eq!(status.details.unwrap().causes.len(), faults.len());
-}
-
 #[test]
-fn options_that_do_not_go_together_are_all_told() {
-    let no_rv = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
-    let cont = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
-    let exact0 = "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-    let sie_list = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list";
-    let sie_match = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-    let no_sie = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-    let only =
-        "resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"";
-    for (query, faults) in [
-        ("resourceVersionMatch=Exact", &[no_rv][..]),
-        ("resourceVersion=0&resourceVersionMatch=Exact", &[exact0]),
+fn some_options_do_not_go_together() {
+    let token = ContinueToken::after("p", at(14)).encode();
+    for (query, is_allowed) in [
+        ("", true),
+        ("resourceVersion=5&resourceVersionMatch=Exact&limit=3", true),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan", true),
+        (&format!("continue={token}"), true),
+        ("resourceVersionMatch=Exact", false),
+        ("resourceVersionMatch=NotOlderThan", false),
+        ("resourceVersion=0&resourceVersionMatch=Exact", false),
+        ("resourceVersion=5&resourceVersionMatch=exact", false),
         (
-            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-            &[no_rv, sie_list],
+            &format!("resourceVersion=0&resourceVersionMatch=NotOlderThan&continue={token}"),
+            false,
         ),
-        ("sendInitialEvents=0", &[sie_list]),
+        ("sendInitialEvents=0", false),
         (
-            "resourceVersionMatch=a%22%3Cb&resourceVersion=0&continue=x&sendInitialEvents=0",
-            &[
-                cont,
-                r#"resourceVersionMatch: Unsupported value: "a\"\u003cb": supported values: "Exact", "NotOlderThan", """#,
-                sie_list,
-            ],
+            "sendInitialEvents=true&resourceVersion=5&resourceVersionMatch=NotOlderThan",
+            false,
         ),
-        ("watch=1&continue=x", &[cont]),
-        ("watch=1&sendInitialEvents=true", &[sie_match]),
+    ] {
+        let options = options(query);
+        assert_eq!(options.is_allowed(), is_allowed, "{query}");
+        assert_eq!(ListPlan::decide(&options).is_some(), is_allowed, "{query}");
+    }
+    for (query, is_allowed) in [
+        ("watch=1", true),
+        (
+            "watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan",
+            true,
+        ),
+        ("watch=1&resourceVersion=5&continue=x", true),
+        ("watch=1&continue=x", false),
+        ("watch=1&resourceVersion=0&continue=x", false),
+        ("watch=1&sendInitialEvents=true", false),
+        ("watch=1&resourceVersion=5&sendInitialEvents=true", false),
         (
             "watch=1&sendInitialEvents=1&resourceVersionMatch=Exact",
-            &[sie_match, only],
+            false,
         ),
+        ("watch=1&resourceVersionMatch=NotOlderThan", false),
         (
-            "watch=1&resourceVersionMatch=Exact&continue=x",
-            &[no_sie, only, cont],
+            "watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&continue=x",
+            false,
         ),
     ] {
-        invalid(query, faults);
+        let options = options(query);
+        assert_eq!(options.is_allowed(), is_allowed, "{query}");
+        assert_eq!(WatchPlan::decide(&options).is_some(), is_allowed, "{query}");
     }
-    for query in [
-        "",
-        "resourceVersion=5&resourceVersionMatch=Exact&limit=3",
-        "watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan",
-        "watch=1&resourceVersion=5&continue=x",
-    ] {
-        assert_eq!(options(query).validate(), Ok(()), "{query}");
-    }
-}
-
-#[test]
-fn a_422_is_byte_equal_to_the_servers() {
-    let status = options("sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
-        .validate()
-        .unwrap_err();
-    assert_eq!(
-        status.to_json(),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided","field":"resourceVersionMatch"},{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}
-"#
-    );
 }
 
 #[test]
@@ -401,37 +358,30 @@ fn lists_are_read_from_the_state_they_ask_for() {
         ),
     ] {
         let plan = ListPlan { read, limit, start };
-        assert_eq!(ListPlan::decide(&options(query)), Ok(plan), "{query}");
+        assert_eq!(ListPlan::decide(&options(query)), Some(plan), "{query}");
     }
 }
 
 #[test]
-fn lists_that_cannot_be_read_are_refused() {
+fn versions_and_tokens_that_are_none_are_upstreams() {
     let token = ContinueToken::after("p", at(14)).encode();
-    for (query, message) in [
-        (
-            "resourceVersion=abc".to_owned(),
-            r#"invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax"#,
-        ),
-        (
-            "resourceVersion=99999999999999999999".to_owned(),
-            r#"invalid resource version: resourceVersion: Invalid value: "99999999999999999999": strconv.ParseUint: parsing "99999999999999999999": value out of range"#,
-        ),
-        (
-            "resourceVersion=%00".to_owned(),
-            r#"invalid resource version: resourceVersion: Invalid value: "\x00": strconv.ParseUint: parsing "\x00": invalid syntax"#,
-        ),
-        (
-            format!("resourceVersion=abc&continue={token}"),
-            "specifying resource version is not allowed when using continue",
-        ),
-        (
-            "resourceVersion=5&continue=abc".to_owned(),
-            "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value",
-        ),
+    for query in [
+        "resourceVersion=abc",
+        "resourceVersion=-1",
+        "resourceVersion=99999999999999999999",
+        "resourceVersion=%00",
+        "resourceVersion=abc&resourceVersionMatch=Exact",
     ] {
-        let refused = ListPlan::decide(&options(&query));
-        assert_eq!(refused, Err(Status::bad_request(message)), "{query}");
+        assert_eq!(ListPlan::decide(&options(query)), None, "{query}");
+        let watch = options(&format!("watch=1&{query}"));
+        assert_eq!(WatchPlan::decide(&watch), None, "{query}");
+    }
+    for query in [
+        format!("resourceVersion=abc&continue={token}"),
+        format!("resourceVersion=5&continue={token}"),
+        "continue=abc".to_owned(),
+    ] {
+        assert_eq!(ListPlan::decide(&options(&query)), None, "{query}");
     }
 }
 
@@ -479,10 +429,6 @@ fn watches_start_where_the_table_says() {
         let expected = query.contains("allowWatchBookmarks");
         assert_eq!(plan.bookmarks == Bookmarks::On, expected, "{query}");
     }
-    let refused = WatchPlan::decide(&options("watch=1&resourceVersion=-1"));
-    let message =
-        r#"resourceVersion: Invalid value: "-1": strconv.ParseUint: parsing "-1": invalid syntax"#;
-    assert_eq!(refused, Err(Status::untyped(message)));
 }
 
 #[test]
@@ -502,58 +448,34 @@ fn watches_end_when_they_were_told_to() {
 }
 
 #[track_caller]
-fn decided(uri: &str, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
+fn decided(uri: &str, kind: &ResourceKind) -> Option<CacheRead> {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     CacheRead::decide(&target(uri), &options(query), kind)
 }
 
 #[test]
-fn of_several_faults_the_servers_first_is_told() {
-    let selector = RequestFault::Selector;
-    let answer = |message: &str| Err(ReadRefusal::Bad(selector, Status::bad_request(message)));
-    for (uri, expected) in [
-        (
-            "/api/v1/pods?labelSelector===&fieldSelector=a",
-            answer("found '==', expected: !, identifier, or 'end of string'"),
-        ),
-        (
-            "/api/v1/pods?fieldSelector=a&resourceVersionMatch=X",
-            answer("invalid selector: 'a'; can't understand 'a'"),
-        ),
-        (
-            "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.namespace%3Dq&resourceVersion=x",
-            answer("fieldSelector metadata.name doesn't match requested name"),
-        ),
-        (
-            "/api/v1/pods?resourceVersionMatch=X&fieldSelector=nope%3D1",
-            Err(ReadRefusal::Forward),
-        ),
-        ("/api/v1/pods?shardSelector=x", Err(ReadRefusal::Forward)),
-        ("/api/v1/pods/", Err(ReadRefusal::Forward)),
-        ("/api/v1/pods/p", Err(ReadRefusal::Forward)),
-        ("/api/v1/watch/pods/p", Err(ReadRefusal::Forward)),
-        ("/api/v1/proxy/pods/p", Err(ReadRefusal::Forward)),
+fn requests_that_are_not_certainly_valid_are_upstreams() {
+    for uri in [
+        "/api/v1/pods?labelSelector===",
+        "/api/v1/pods?fieldSelector=a",
+        "/api/v1/pods?fieldSelector=nope%3D1",
+        "/api/v1/pods?shardSelector=x",
+        "/api/v1/pods?resourceVersionMatch=X",
+        "/api/v1/pods?resourceVersion=x",
+        "/api/v1/pods?watch=1&resourceVersion=x",
+        "/api/v1/pods?continue=x",
+        "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.namespace%3Dq",
+        "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.name%3Dq",
+        "/api/v1/pods/",
+        "/api/v1/pods/p",
+        "/api/v1/watch/pods/p",
+        "/api/v1/proxy/pods/p",
     ] {
-        assert_eq!(decided(uri, &pods()), expected, "{uri}");
+        assert_eq!(decided(uri, &pods()), None, "{uri}");
     }
-    let refused = decided(
-        "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.name%3Dq&resourceVersionMatch=X",
-        &pods(),
-    );
-    assert!(
-        matches!(refused, Err(ReadRefusal::Bad(RequestFault::Options, status)) if status.code == 422)
-    );
-    for (query, expected) in [
-        ("resourceVersion=x", RequestFault::ResourceVersion),
-        ("watch=1&resourceVersion=x", RequestFault::ResourceVersion),
-        ("continue=x", RequestFault::ContinueToken),
-    ] {
-        let refused = decided(&format!("/api/v1/pods?{query}"), &pods());
-        assert!(matches!(refused, Err(ReadRefusal::Bad(fault, _)) if fault == expected));
-    }
+    assert!(decided("/api/v1/pods", &pods()).is_some());
 }
 
-/// They are forwarded even if they are malformed, because the error message is upstream's.
 #[test]
 fn selectors_that_cost_too_much_are_upstreams() {
     let listed = |count: usize, term: &dyn Fn(usize) -> String| {
@@ -586,11 +508,7 @@ fn selectors_that_cost_too_much_are_upstreams() {
                 &options(&format!("{verb}{query}")),
                 &pods(),
             );
-            assert_eq!(decided.is_ok(), is_read, "{query:.60}");
-            assert!(
-                is_read || decided == Err(ReadRefusal::Forward),
-                "{query:.60}"
-            );
+            assert_eq!(decided.is_some(), is_read, "{query:.60}");
         }
     }
 }
@@ -648,7 +566,7 @@ fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
         "/api/v1/namespaces?fieldSelector=metadata.namespace%3Da",
         &namespaces,
     );
-    assert_eq!(refused, Err(ReadRefusal::Forward));
+    assert_eq!(refused, None);
 }
 
 #[track_caller]
@@ -906,12 +824,12 @@ fn a_head_is_read_as_its_parts_are() {
     assert_eq!(get.refusal_form(), Some(StatusForm::Protobuf));
 
     let version = info(Method::GET, "/version?watch=1&pretty=1", &[]);
-    assert_eq!(version.target, Ok(RequestTarget::NonResource));
+    assert_eq!(version.target, RequestTarget::NonResource);
     assert_eq!((version.resource(), version.verb), (None, Verb::Other));
     assert_eq!(version.refusal_form(), Some(StatusForm::Indented));
 
     let cut = info(Method::GET, "/api/v1/watch?watch=1", &[]);
-    assert!(cut.target.is_err());
+    assert_eq!(cut.target, RequestTarget::NonResource);
     assert_eq!((cut.resource(), cut.verb), (None, Verb::Other));
 }
 
@@ -960,10 +878,10 @@ proptest! {
         let _ = Accept::parse([&*accept]).negotiate(Layout::Dynamic, AcceptPurpose::List);
         let parameters = Query::parse(Some(&query));
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
-        if let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) {
+        if let RequestTarget::Resource(path) = RequestTarget::parse(&uri) {
             let verb = verb(&Method::GET, &path, &parameters);
             let _ = authorized_name(&path, verb, &parameters);
-            if let Ok(options) = ListOptions::from_query(&parameters) {
+            if let Some(options) = ListOptions::from_query(&parameters) {
                 let _ = CacheRead::decide(&path, &options, &pods());
             }
         }

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response};
 
 use super::{NO_CACHE, status_code};
 
-/// A plain-text failure (docs/PROTOCOL.md §6.2, §6.8, §1.1 c).
+/// A plain-text failure (docs/PROTOCOL.md §6.2, §6.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainText {
     code: u16,
@@ -14,14 +14,12 @@ pub struct PlainText {
     filter: Filter,
 }
 
-/// How far the API server's filters had run when the request failed, which decides the response's headers.
+/// Whether the API server's filters had run when the request failed, which decides the response's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filter {
-    /// The filter that adds `Cache-Control` had run.
+    /// They had, and one of them adds `Cache-Control`.
     Passed,
-    /// The filter that adds `Cache-Control` had not run.
-    NotReached,
-    /// No filter had run: Go's server answers and closes the connection.
+    /// They had not: Go's server answers and closes the connection.
     NoHandler,
 }
 
@@ -66,21 +64,6 @@ impl PlainText {
         }
     }
 
-    /// 500 for a request whose URL cannot be parsed; `uri` is the raw request target.
-    #[must_use]
-    pub fn bad_url(uri: &str) -> Self {
-        let quoted = crate::selector::quoted(uri);
-        let text = format!(
-            "Internal Server Error: {quoted}: failed to create RequestInfo: \
-             unable to determine kind and namespace from url, {uri}\n"
-        );
-        Self {
-            code: 500,
-            body: sanitized(&text),
-            filter: Filter::NotReached,
-        }
-    }
-
     /// 500 for an authorizer that failed; `uri` is the raw request target.
     #[must_use]
     pub fn authorizer_failed(uri: &str, fault: &str) -> Self {
@@ -107,9 +90,7 @@ impl PlainText {
             return response;
         }
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if self.filter == Filter::Passed {
-            headers.insert(CACHE_CONTROL, NO_CACHE);
-        }
+        headers.insert(CACHE_CONTROL, NO_CACHE);
         response
     }
 }

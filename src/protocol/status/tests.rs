@@ -155,10 +155,4 @@ fn answers_carry_the_servers_headers() {
     let response = PlainText::not_found().to_response();
     assert_eq!(response.body(), "404 page not found\n");
     assert_eq!(headers(&response), [text, cache, None, Some("nosniff")]);
-    let response = PlainText::bad_url("/api/v1/watch").to_response();
-    assert_eq!(
-        response.body(),
-        "Internal Server Error: \"/api/v1/watch\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch\n"
-    );
-    assert_eq!(headers(&response), [text, None, None, Some("nosniff")]);
 }

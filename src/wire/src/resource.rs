@@ -35,6 +35,6 @@ pub use key::{CacheKey, Gvr, ObjectKey};
 pub use key_ref::KeyRef;
 pub use kind::{Layout, ResourceKind};
 pub use object::{Object, ObjectParts};
-pub use quote::{quoted, quoted_byte};
+pub use quote::quoted;
 pub use random::{fraction, random, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};

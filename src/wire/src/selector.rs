@@ -1,16 +1,16 @@
 //! The objects that a request selects: scope, label selector, field selector, shard. This module parses and matches.
 
 use crate::resource::Object;
-pub use crate::resource::{quoted, quoted_byte};
+pub use crate::resource::quoted;
 
 mod field;
 mod label;
 mod shard;
 
-pub use field::{FieldSelector, FieldSelectorError, pinned_in};
+pub use field::{FieldSelector, pinned_in};
 #[cfg(any(test, feature = "testing"))]
 pub use label::EVALUATED;
-pub use label::{LabelSelector, LabelValues, SelectorError};
+pub use label::{LabelSelector, LabelValues};
 pub use shard::ShardSelector;
 
 /// All conditions of a list or watch on one resource. Selectors that are equal in canonical form share a view.

@@ -484,6 +484,8 @@ async fn an_allowed_question_answers_no_other() {
             format!("{PODS}?labelSelector=metadata.name%3Dtreasure"),
             format!("{PODS}?fieldselector=metadata.name%3Dtreasure"),
             format!("{PODS}?watch=1&{TREASURE}"),
+            format!("{PODS}?{TREASURE}&limit=x"),
+            format!("{PODS}?{TREASURE}&labelSelector=%3D%3D"),
             format!("/api/v1/watch/namespaces/default/pods?{TREASURE}"),
             format!("/api/v1/watch/namespaces/default/pods/treasure?{TREASURE}"),
             format!("{PODS}/treasure"),

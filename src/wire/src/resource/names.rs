@@ -1,5 +1,4 @@
-//! The syntax of names, label keys and label values, with the API server's error texts. Objects, selectors and settings are checked by
-//! the same rules.
+//! The syntax of names, label keys and label values. Objects, selectors and settings are checked by the same rules.
 
 /// Maximum length of a DNS label, and so of a namespace's name.
 const DNS_LABEL_LEN_MAX: usize = 63;
@@ -7,19 +6,6 @@ const DNS_LABEL_LEN_MAX: usize = 63;
 pub const DNS_SUBDOMAIN_LEN_MAX: usize = 253;
 /// Maximum length of a label value, and of the part of a label key after the slash.
 const LABEL_LEN_MAX: usize = 63;
-
-const DNS_LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
-    must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const DNS_SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
-    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL_KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
-    '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
-    used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 /// Whether the text is a DNS label (RFC 1123), as the names of namespaces are.
 #[must_use]
@@ -34,69 +20,20 @@ pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= DNS_SUBDOMAIN_LEN_MAX && matches_dns_subdomain(text)
 }
 
-/// The rules of DNS labels that the text violates.
+/// Whether the text is a label key, `[dns.prefix/]name`. The names of finalizers have the same rules.
 #[must_use]
-pub fn dns_label_faults(text: &str) -> Vec<String> {
-    let rule = (!matches_dns_label(text)).then(|| DNS_LABEL_RULE.to_owned());
-    too_long(text, DNS_LABEL_LEN_MAX)
-        .into_iter()
-        .chain(rule)
-        .collect()
-}
-
-/// The rules of DNS subdomains that the text violates.
-#[must_use]
-pub fn dns_subdomain_faults(text: &str) -> Vec<String> {
-    let rule = (!matches_dns_subdomain(text)).then(|| DNS_SUBDOMAIN_RULE.to_owned());
-    too_long(text, DNS_SUBDOMAIN_LEN_MAX)
-        .into_iter()
-        .chain(rule)
-        .collect()
-}
-
-/// The rules of label keys, `[dns.prefix/]name`, that the text violates. The names of finalizers have the same rules.
-#[must_use]
-pub fn label_key_faults(key: &str) -> Vec<String> {
+pub fn is_label_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),
-        Some((_, rest)) if rest.contains('/') => {
-            return vec![format!(
-                "a valid label key {LABEL_KEY_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
         Some((prefix, name)) => (Some(prefix), name),
     };
-    let mut faults = match prefix {
-        None => Vec::new(),
-        Some("") => vec!["prefix part must be non-empty".to_owned()],
-        Some(prefix) => dns_subdomain_faults(prefix)
-            .iter()
-            .map(|fault| format!("prefix part {fault}"))
-            .collect(),
-    };
-    if name.is_empty() {
-        faults.push("name part must be non-empty".to_owned());
-    }
-    faults.extend(too_long(name, LABEL_LEN_MAX).map(|fault| format!("name part {fault}")));
-    if !matches_label(name) {
-        faults.push(format!("name part {LABEL_KEY_RULE}"));
-    }
-    faults
+    prefix.is_none_or(is_dns_subdomain) && name.len() <= LABEL_LEN_MAX && matches_label(name)
 }
 
-/// The rules of label values that the text violates. The empty value is valid.
+/// Whether the text is a label value. The empty value is one.
 #[must_use]
-pub fn label_value_faults(value: &str) -> Vec<String> {
-    let is_valid = value.is_empty() || matches_label(value);
-    let rule = (!is_valid).then(|| LABEL_VALUE_RULE.to_owned());
-    too_long(value, LABEL_LEN_MAX)
-        .into_iter()
-        .chain(rule)
-        .collect()
-}
-
-fn too_long(text: &str, len_max: usize) -> Option<String> {
-    (text.len() > len_max).then(|| format!("must be no more than {len_max} bytes"))
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || value.len() <= LABEL_LEN_MAX && matches_label(value)
 }
 
 fn matches_dns_label(text: &str) -> bool {
@@ -140,10 +77,7 @@ mod tests {
             ("é", false, false),
         ] {
             assert_eq!(is_dns_label(text), is_label, "{text:?}");
-            assert_eq!(dns_label_faults(text).is_empty(), is_label, "{text:?}");
             assert_eq!(is_dns_subdomain(text), is_subdomain, "{text:?}");
-            let is_valid = dns_subdomain_faults(text).is_empty();
-            assert_eq!(is_valid, is_subdomain, "{text:?}");
         }
     }
 
@@ -152,34 +86,23 @@ mod tests {
         let text = |len| "a".repeat(len);
         assert!(is_dns_label(&text(63)) && is_dns_subdomain(&text(253)));
         assert!(!is_dns_label(&text(64)) && !is_dns_subdomain(&text(254)));
-        assert_eq!(
-            dns_label_faults(&text(64)),
-            ["must be no more than 63 bytes"]
-        );
-        assert_eq!(
-            dns_subdomain_faults(&text(254)),
-            ["must be no more than 253 bytes"]
-        );
-        assert_eq!(
-            label_key_faults(&format!("{}/{}", text(254), text(64))),
-            [
-                "prefix part must be no more than 253 bytes",
-                "name part must be no more than 63 bytes"
-            ]
-        );
-        assert_eq!(
-            label_value_faults(&text(64)),
-            ["must be no more than 63 bytes"]
-        );
+        assert!(is_label_key(&format!("{}/{}", text(253), text(63))));
+        assert!(!is_label_key(&format!("{}/a", text(254))));
+        assert!(!is_label_key(&text(64)));
+        assert!(is_label_value(&text(63)) && !is_label_value(&text(64)));
     }
 
     #[test]
-    fn every_violated_rule_of_a_label_is_listed() {
-        assert!(label_key_faults("example.com/My_Name.1").is_empty());
-        assert!(label_value_faults("").is_empty() && label_value_faults("My_Value").is_empty());
-        assert_eq!(label_key_faults("/").len(), 3);
-        assert_eq!(label_key_faults("A/_b_").len(), 2);
-        assert_eq!(label_key_faults("a/b/c").len(), 1);
-        assert_eq!(label_value_faults("-").len(), 1);
+    fn labels_have_a_key_and_a_value() {
+        for key in ["a", "A_b.c-1", "example.com/My_Name.1"] {
+            assert!(is_label_key(key), "{key:?}");
+        }
+        for key in [
+            "", "/", "/a", "a/", "a/b/c", "A/b", "a..b/c", "-a", "_a", "a-", "é", "a b",
+        ] {
+            assert!(!is_label_key(key), "{key:?}");
+        }
+        assert!(is_label_value("") && is_label_value("My_Value.1"));
+        assert!(!is_label_value("-") && !is_label_value("a/b") && !is_label_value("é"));
     }
 }

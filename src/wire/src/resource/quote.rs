@@ -8,29 +8,15 @@ pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            _ => escape(c, &mut out),
-        }
+        escape(c, &mut out);
     }
     out.push('"');
     out
 }
 
-/// One byte, read as Latin-1, in single quotes: how Go's JSON decoder reports an unexpected character.
-#[must_use]
-pub fn quoted_byte(byte: u8) -> String {
-    let mut out = String::from("'");
-    match byte {
-        b'\'' => out.push_str("\\'"),
-        _ => escape(char::from(byte), &mut out),
-    }
-    out.push('\'');
-    out
-}
-
 fn escape(c: char, out: &mut String) {
     let short = match c {
+        '"' => "\\\"",
         '\\' => "\\\\",
         '\x07' => "\\a",
         '\x08' => "\\b",
@@ -59,4 +45,20 @@ fn escape(c: char, out: &mut String) {
 /// Rust and Go agree on which characters are printable, except for grapheme extenders and newer Unicode versions.
 fn printable(c: char) -> bool {
     c.is_ascii() || c.escape_debug().len() == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_quoted_as_go_quotes_it() {
+        for (text, expected) in [
+            ("a\"\\\n", r#""a\"\\\n""#),
+            ("\0\x07\x7f\u{a0}é", r#""\x00\a\x7f\u00a0é""#),
+            ("'\u{1f600}\u{e000}", "\"'\u{1f600}\\ue000\""),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
 }

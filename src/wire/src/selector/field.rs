@@ -7,18 +7,6 @@ use crate::resource::{FieldTable, Object};
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// Why a field selector is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FieldSelectorError {
-    /// The text is malformed; this is the whole message of the API server's 400.
-    #[error("{0}")]
-    Syntax(String),
-    /// A well-formed term has a field that the table does not contain. The error's text differs by kind, so the request
-    /// must be forwarded to upstream.
-    #[error("unknown field label {0:?}")]
-    UnknownLabel(String),
-}
-
 /// A conjunction of terms on fields, in canonical form: terms sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
@@ -47,31 +35,22 @@ enum Relation {
 }
 
 impl FieldSelector {
-    /// Parses the `fieldSelector` parameter for a resource with these selectable fields.
-    ///
-    /// # Errors
-    /// See [`FieldSelectorError`]. A malformed term anywhere takes precedence over an unknown label, as on the API server.
-    pub fn parse(text: &str, table: FieldTable) -> Result<Self, FieldSelectorError> {
-        let raw = raw_terms(text).map_err(FieldSelectorError::Syntax)?;
-        let mut terms = Vec::with_capacity(raw.len());
-        for RawTerm {
-            label,
-            relation,
-            value,
-        } in raw
-        {
-            let subject = FieldSubject::of(label, table)
-                .ok_or_else(|| FieldSelectorError::UnknownLabel(label.to_owned()))?;
-            terms.push(FieldTerm {
-                subject,
-                relation,
-                value: value.into(),
-            });
-        }
+    /// Parses the `fieldSelector` parameter for a resource with these selectable fields; `None` if it is malformed, or names a field that
+    /// is not in the table. Upstream must decide then.
+    #[must_use]
+    pub fn parse(text: &str, table: FieldTable) -> Option<Self> {
+        let terms = raw_terms(text)?.into_iter().map(|term| {
+            Some(FieldTerm {
+                subject: FieldSubject::of(term.label, table)?,
+                relation: term.relation,
+                value: term.value.into(),
+            })
+        });
+        let mut terms = terms.collect::<Option<Vec<_>>>()?;
         terms.sort_unstable();
         terms.dedup();
         terms.shrink_to_fit();
-        Ok(Self { terms })
+        Some(Self { terms })
     }
 
     /// The selector of one object by name, equivalent to a name in a `/watch/` path (docs/PROTOCOL.md §1.2).
@@ -181,8 +160,7 @@ impl FieldSubject {
 /// Authorization takes the request's name from it before the resource is known (docs/PROTOCOL.md §1.1 h).
 #[must_use]
 pub fn pinned_in(text: &str, label: &str) -> Option<String> {
-    raw_terms(text)
-        .ok()?
+    raw_terms(text)?
         .into_iter()
         .find(|term| term.relation == Relation::Is && term.label == label)
         .map(|term| term.value)
@@ -228,17 +206,14 @@ struct RawTerm<'a> {
     value: String,
 }
 
-/// The terms in the API server's order, which is bytewise by their text: it determines which error is reported.
-fn raw_terms(text: &str) -> Result<Vec<RawTerm<'_>>, String> {
+/// The terms in the API server's order, which is bytewise by their text: of several names that a selector requires, the first one is
+/// authorized. `None` if a term is malformed.
+fn raw_terms(text: &str) -> Option<Vec<RawTerm<'_>>> {
     let mut parts = split_at_commas(text);
     parts.sort_unstable();
     let mut terms = Vec::with_capacity(parts.len());
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
-        let Some((label, relation, value)) = split_at_operator(part) else {
-            return Err(format!(
-                "invalid selector: '{text}'; can't understand '{part}'"
-            ));
-        };
+        let (label, relation, value) = split_at_operator(part)?;
         let value = unescape(value)?;
         // A term with only an operator selects everything.
         if !label.is_empty() || !value.is_empty() {
@@ -249,7 +224,7 @@ fn raw_terms(text: &str) -> Result<Vec<RawTerm<'_>>, String> {
             });
         }
     }
-    Ok(terms)
+    Some(terms)
 }
 
 fn split_at_commas(text: &str) -> Vec<&str> {
@@ -279,28 +254,15 @@ fn split_at_operator(term: &str) -> Option<(&str, Relation, &str)> {
     Some((left, Relation::Is, right.strip_prefix('=').unwrap_or(right)))
 }
 
-fn unescape(value: &str) -> Result<String, String> {
+fn unescape(value: &str) -> Option<String> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
-    let bad_escape = |tail: Option<char>| {
-        let tail = tail.map(String::from).unwrap_or_default();
-        format!("invalid field selector: invalid escape sequence: \\{tail}")
-    };
     while let Some(c) = chars.next() {
         match c {
-            '\\' => match chars.next() {
-                Some(c @ ('\\' | ',' | '=')) => out.push(c),
-                other => return Err(bad_escape(other)),
-            },
-            // The API server's message has the character's number.
-            ',' | '=' => {
-                return Err(format!(
-                    "invalid field selector: unescaped character in value: {}",
-                    u32::from(c)
-                ));
-            }
+            '\\' => out.push(chars.next().filter(|c| matches!(c, '\\' | ',' | '='))?),
+            ',' | '=' => return None,
             _ => out.push(c),
         }
     }
-    Ok(out)
+    Some(out)
 }

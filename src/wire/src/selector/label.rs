@@ -11,11 +11,6 @@ mod values;
 use term::{LabelTerm, LabelTest};
 pub use values::LabelValues;
 
-/// Why a label selector is refused: the whole message of the API server's 400 (docs/PROTOCOL.md §2.5).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SelectorError(String);
-
 /// A conjunction of terms on labels, in canonical form: terms sorted and unique, `==` and one-element sets as `=`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
@@ -23,16 +18,14 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// Parses the `labelSelector` parameter.
-    ///
-    /// # Errors
-    /// The API server's message for an error in the grammar, in a key or in a value.
-    pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let mut terms = grammar::parse(text).map_err(SelectorError)?;
+    /// Parses the `labelSelector` parameter; `None` if it is not certain to be valid, so that upstream must decide.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut terms = grammar::parse(text)?;
         terms.sort_unstable();
         terms.dedup();
         terms.shrink_to_fit();
-        Ok(Self { terms })
+        Some(Self { terms })
     }
 
     /// Whether the object's labels meet every term.

@@ -1,168 +1,79 @@
-//! Selectors compared with the responses of an API server, and round trips through the canonical form.
+//! Selectors compared with what an API server accepts and selects, and round trips through the canonical form.
 
 use proptest::prelude::*;
 
 use super::samples::{object, pods};
 use super::*;
 
-const KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const PREFIX_RULE: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-
-#[track_caller]
-fn labels_refused(text: &str, message: &str) {
-    let fault = LabelSelector::parse(text).map_err(|e| e.to_string());
-    assert_eq!(fault, Err(message.to_owned()), "{text:?}");
-}
-
 #[test]
-fn label_grammar_faults_read_as_on_the_server() {
-    for (text, message) in [
-        (
-            "===",
-            "found '==', expected: !, identifier, or 'end of string'",
-        ),
-        (
-            ",a",
-            "found ',', expected: !, identifier, or 'end of string'",
-        ),
-        (
-            "=a",
-            "found '=', expected: !, identifier, or 'end of string'",
-        ),
-        ("a=b=c", "found '=', expected: ',' or 'end of string'"),
-        ("!a=b", "found '=', expected: ',' or 'end of string'"),
-        ("a=b)", "found ')', expected: ',' or 'end of string'"),
-        ("a in (b))", "found ')', expected: ',' or 'end of string'"),
-        ("a=b\0c", "found 'c', expected: ',' or 'end of string'"),
-        ("a>5,", "found '', expected: identifier after ','"),
-        ("a,,b", "found ',', expected: identifier after ','"),
-        ("a,=", "found '=', expected: identifier after ','"),
-    ] {
-        labels_refused(text, message);
-    }
-    for (text, message) in [
-        ("!", "found '', expected: identifier"),
-        ("a b", "found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-        ("a\tb", "found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-        ("a!b", "found '!', expected: in, notin, =, ==, !=, gt, lt"),
-        ("a in", "found '' expected: '('"),
-        ("a notin", "found '' expected: '('"),
-        ("a in b", "found 'b' expected: '('"),
-        ("a in (", "found '', expected: ',', ')' or identifier"),
-        ("a in (()", "found '(', expected: ',', ')' or identifier"),
-        ("a notin (=)", "found '=', expected: ',', ')' or identifier"),
-        ("a in (b", "found '', expected: ',' or ')'"),
-        ("a in (b c)", "found 'c', expected: ',' or ')'"),
-        ("a in (b,", "found '', expected: ',', or identifier"),
-        ("a in (b,!)", "found '!', expected: ',', or identifier"),
-        ("a in (b,,)", "found ')', expected: ',', or identifier"),
-        ("a in (,,)", "found ')', expected: ',', or identifier"),
-        ("a notin (,,)", "found ')', expected: ',', or identifier"),
-        ("a in (b,,,,)", "found ')', expected: ',', or identifier"),
-        ("a in (,,", "found '', expected: ',', or identifier"),
-        ("a in (b,,(", "found '(', expected: ',', or identifier"),
-        ("a=(b)", "found '(', expected: identifier"),
-    ] {
-        labels_refused(text, &format!("unable to parse requirement: {message}"));
-    }
-}
-
-#[test]
-fn bad_label_keys_and_values_read_as_on_the_server() {
-    let long = "x".repeat(73);
-    for (text, field, value, detail) in [
-        (
-            "a/b/c",
-            "<nil>",
-            "a/b/c",
-            format!(
-                "a valid label key {KEY_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ),
-        ),
-        (
-            "/a=b",
-            "<nil>",
-            "/a",
-            "prefix part must be non-empty".into(),
-        ),
-        (
-            "a/=b",
-            "<nil>",
-            "a/",
-            format!("name part must be non-empty; name part {KEY_RULE}"),
-        ),
-        ("A..b/c=d", "<nil>", "A..b/c", PREFIX_RULE.into()),
-        (
-            "-a/-b",
-            "<nil>",
-            "-a/-b",
-            format!("{PREFIX_RULE}; name part {KEY_RULE}"),
-        ),
-        ("é=b", "<nil>", "é", format!("name part {KEY_RULE}")),
-        (
-            "a>gt",
-            "values[0]",
-            "gt",
-            "for 'Gt', 'Lt' operators, the value must be an integer".into(),
-        ),
-        (
-            "a>",
-            "values[0]",
-            "",
-            "for 'Gt', 'Lt' operators, the value must be an integer".into(),
-        ),
-        (
-            "a>99999999999999999999",
-            "values[0]",
-            "99999999999999999999",
-            "for 'Gt', 'Lt' operators, the value must be an integer".into(),
-        ),
-        ("a>-5", "values[0][a]", "-5", VALUE_RULE.into()),
-        ("a=-x", "values[0][a]", "-x", VALUE_RULE.into()),
-        (
-            &format!("a={long}"),
-            "values[0][a]",
-            &long,
-            "must be no more than 63 bytes".into(),
-        ),
-    ] {
-        labels_refused(
-            text,
-            &format!("unable to parse requirement: {field}: Invalid value: \"{value}\": {detail}"),
-        );
-    }
-    labels_refused(
+fn label_selectors_that_are_not_certainly_valid_are_upstreams() {
+    for text in [
+        "===",
+        ",a",
+        "=a",
+        "a=b=c",
+        "!a=b",
+        "a=b)",
+        "a in (b))",
+        "a>5,",
+        "a,,b",
+        "a,=",
+        "!",
+        "a b",
+        "a\tb",
+        "a!b",
+        "a in",
+        "a notin",
+        "a in b",
+        "a in (",
+        "a in (()",
+        "a notin (=)",
+        "a in (b",
+        "a in (b c)",
+        "a in (b,",
+        "a in (b,!)",
+        "a in (b,,)",
+        "a in (,,)",
+        "a in (b,,,,)",
+        "a in (,,",
+        "a in (b,,(",
+        "a=(b)",
+        "a/b/c",
+        "/a=b",
+        "a/=b",
+        "A..b/c=d",
+        "-a/-b",
+        "é=b",
+        "a>gt",
+        "a>",
+        "a>99999999999999999999",
+        "a>-5",
+        "a=-x",
         "a in (-x,-y)",
-        &format!(
-            "unable to parse requirement: [values[0][a]: Invalid value: \"-x\": {VALUE_RULE}, values[1][a]: Invalid value: \"-y\": {VALUE_RULE}]"
-        ),
-    );
+        // The API server accepts these.
+        "a in (c,,b)",
+        "a in (,,,)",
+        "a=b\0",
+        "\0junk(",
+    ] {
+        assert_eq!(LabelSelector::parse(text), None, "{text:?}");
+    }
 }
 
 #[test]
 fn labels_may_be_so_long_and_no_longer() {
     let prefix = |len: usize| "p".repeat(len);
-    for (key, value) in [
-        ("n".repeat(63), "v".repeat(63)),
-        (format!("{}/n", prefix(253)), "v".to_owned()),
-        ("a-b.c/n".to_owned(), "v".to_owned()),
+    for (key, value, is_valid) in [
+        ("n".repeat(63), "v".repeat(63), true),
+        (format!("{}/n", prefix(253)), "v".to_owned(), true),
+        ("a-b.c/n".to_owned(), "v".to_owned(), true),
+        ("n".repeat(64), "v".to_owned(), false),
+        (format!("{}/n", prefix(254)), "v".to_owned(), false),
+        ("a".to_owned(), "v".repeat(64), false),
     ] {
-        assert!(LabelSelector::parse(&format!("{key}={value}")).is_ok());
+        let selector = LabelSelector::parse(&format!("{key}={value}"));
+        assert_eq!(selector.is_some(), is_valid, "{key}={value}");
     }
-    for (key, fault) in [
-        ("n".repeat(64), "name part must be no more than 63 bytes"),
-        (
-            format!("{}/n", prefix(254)),
-            "prefix part must be no more than 253 bytes",
-        ),
-    ] {
-        labels_refused(
-            &format!("{key}=v"),
-            &format!("unable to parse requirement: <nil>: Invalid value: \"{key}\": {fault}"),
-        );
-    }
-    assert!(LabelSelector::parse(&format!("a={}", "v".repeat(64))).is_err());
 }
 
 #[test]
@@ -170,7 +81,6 @@ fn labels_match_as_upstream_matches_them() {
     let labelled = object(&[("app", "web"), ("n", "7"), ("empty", "")]);
     for (text, expected) in [
         ("", true),
-        ("\0junk(", true),
         ("app", true),
         ("!app", false),
         ("app=web", true),
@@ -192,7 +102,6 @@ fn labels_match_as_upstream_matches_them() {
         ("n<7", false),
         ("app>1", false),
         ("absent<1", false),
-        ("app=\0web", true),
     ] {
         let selector = LabelSelector::parse(text).unwrap();
         assert_eq!(selector.matches(&labelled), expected, "{text:?}");
@@ -210,14 +119,12 @@ fn differently_written_label_selectors_are_equal() {
         ("a in (x)", "a=x"),
         ("a==x,a=x", "a=x"),
         ("a notin (x)", "a!=x"),
-        ("a in (c,,b,c)", "a in (,b,c)"),
+        ("a in (,c,b,c)", "a in (,b,c)"),
         ("a in ()", "a="),
         ("a in (,)", "a="),
         ("a in (b,)", "a in (,b)"),
         ("a in (,b)", "a in (,b)"),
-        ("a in (,,b)", "a in (,b)"),
-        ("a in (,,,)", "a="),
-        ("a in (b,,,)", "a in (,b)"),
+        ("a in (,b,)", "a in (,b)"),
         ("a notin (,b)", "a notin (,b)"),
         ("a notin ()", "a!="),
         ("a notin(b,a)", "a notin (a,b)"),
@@ -241,44 +148,20 @@ fn labels_are_required_by_what_no_object_without_them_meets() {
 }
 
 #[test]
-fn field_selector_faults_read_as_on_the_server() {
-    for (text, message) in [
-        (
-            "metadata.name",
-            "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
-        ),
-        (
-            "x==y,metadata.name",
-            "invalid selector: 'x==y,metadata.name'; can't understand 'metadata.name'",
-        ),
-        ("=,b", "invalid selector: '=,b'; can't understand 'b'"),
-        (
-            "b=c=d,a",
-            "invalid selector: 'b=c=d,a'; can't understand 'a'",
-        ),
-        (
-            "a=b=c",
-            "invalid field selector: unescaped character in value: 61",
-        ),
-        (
-            "metadata.name==a=b",
-            "invalid field selector: unescaped character in value: 61",
-        ),
-        (
-            "metadata.name=a\\z",
-            "invalid field selector: invalid escape sequence: \\z",
-        ),
-        (
-            "metadata.name=a\\",
-            "invalid field selector: invalid escape sequence: \\",
-        ),
+fn field_selectors_that_are_not_certainly_valid_are_upstreams() {
+    for text in [
+        "metadata.name",
+        "metadata.name=x,metadata.namespace",
+        "=,b",
+        "metadata.name=b=c",
+        "metadata.name==a=b",
+        "metadata.name=a\\z",
+        "metadata.name=a\\",
+        "spec.nope=1",
+        "a!b=c",
+        "=x",
     ] {
-        let fault = FieldSelector::parse(text, pods());
-        assert_eq!(fault, Err(FieldSelectorError::Syntax(message.into())));
-    }
-    for (text, label) in [("spec.nope=1", "spec.nope"), ("a!b=c", "a!b"), ("=x", "")] {
-        let fault = FieldSelector::parse(text, pods());
-        assert_eq!(fault, Err(FieldSelectorError::UnknownLabel(label.into())));
+        assert_eq!(FieldSelector::parse(text, pods()), None, "{text:?}");
     }
 }
 
@@ -375,29 +258,15 @@ fn terms_of_all_parts_are_counted() {
     assert_eq!(Selector::default().term_count(), 0);
 }
 
-#[test]
-fn quoting_is_gos() {
-    for (text, expected) in [
-        ("a\"b\\", r#""a\"b\\""#),
-        ("\0\x07\x7f\u{a0}é", r#""\x00\a\x7f\u00a0é""#),
-        ("'\n\u{1f600}\u{e000}", "\"'\\n\u{1f600}\\ue000\""),
-    ] {
-        assert_eq!(quoted(text), expected);
-    }
-    assert_eq!(quoted_byte(0x81), r"'\u0081'");
-    assert_eq!(quoted_byte(b'\''), r"'\''");
-    assert_eq!(quoted_byte(b'"'), "'\"'");
-}
-
 proptest! {
     #[test]
     fn any_text_parses_or_is_refused(text in "\\PC*|[ab/=!<>(), \\\\.0-9\0-]{0,24}") {
-        if let Ok(selector) = LabelSelector::parse(&text) {
-            prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
+        if let Some(selector) = LabelSelector::parse(&text) {
+            prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Some(selector));
         }
         let text = text.replace('a', "metadata.name").replace('b', "spec.nodeName");
-        if let Ok(selector) = FieldSelector::parse(&text, pods()) {
-            prop_assert_eq!(FieldSelector::parse(&selector.to_string(), pods()), Ok(selector));
+        if let Some(selector) = FieldSelector::parse(&text, pods()) {
+            prop_assert_eq!(FieldSelector::parse(&selector.to_string(), pods()), Some(selector));
         }
     }
 
@@ -405,7 +274,7 @@ proptest! {
     fn canonical_labels_parse_to_themselves(terms in proptest::collection::vec(
         "!?[a-c]|[a-c](=|==|!=)[a-c]?|[a-c] (in|notin) \\([a-c]?(,[a-c]){0,3},?\\)|[a-c][<>][0-9]{1,3}", 0..5)) {
         let selector = LabelSelector::parse(&terms.join(",")).unwrap();
-        prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
+        prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Some(selector));
     }
 
     #[test]
@@ -414,6 +283,6 @@ proptest! {
         let text = format!("metadata.name={},spec.nodeName!={}", escaped(&value), escaped(&other));
         let selector = FieldSelector::parse(&text, pods()).unwrap();
         prop_assert_eq!(selector.pinned_name(), Some(&*value));
-        prop_assert_eq!(FieldSelector::parse(&selector.to_string(), pods()), Ok(selector));
+        prop_assert_eq!(FieldSelector::parse(&selector.to_string(), pods()), Some(selector));
     }
 }

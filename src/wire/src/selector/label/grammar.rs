@@ -1,75 +1,38 @@
-//! The label selector grammar of apimachinery, token by token, so that the error messages are the same (docs/PROTOCOL.md §2.5).
+//! The label selector grammar of apimachinery (docs/PROTOCOL.md §2.5), token by token, without the corners in which only the API server can
+//! say what is valid.
 
 use std::collections::BTreeSet;
 
 use super::term::{LabelTerm, LabelTest};
 use super::values::LabelValues;
-use crate::resource::names::{label_key_faults, label_value_faults};
-use crate::resource::quoted;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenKind {
-    End,
-    Symbol,
-    Word,
-}
+use crate::resource::names::{is_label_key, is_label_value};
 
 /// A token of the selector. `in` and `notin` are words; they are operators only where an operator must follow.
-#[derive(Clone, Copy, Debug)]
-struct SelectorToken<'a> {
-    kind: TokenKind,
-    text: &'a str,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operator {
-    Is,
-    IsNot,
-    In,
-    NotIn,
-    Greater,
-    Less,
+enum Token<'a> {
+    End,
+    Symbol(&'a str),
+    Word(&'a str),
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<LabelTerm>, String> {
+/// The terms of a selector; `None` if it is not certain to be valid.
+pub(super) fn parse(text: &str) -> Option<Vec<LabelTerm>> {
+    // The API server's lexer takes NUL for the end of a token, or of the selector.
+    if text.contains('\0') {
+        return None;
+    }
     let mut parser = Parser { rest: text };
     let mut terms = Vec::new();
-    let first = parser.peek();
-    if first.kind == TokenKind::End {
-        return Ok(terms);
-    }
-    if !first.begins_term() {
-        return Err(format!(
-            "found '{}', expected: !, identifier, or 'end of string'",
-            first.text
-        ));
+    if parser.peek() == Token::End {
+        return Some(terms);
     }
     loop {
-        let term = parser.term();
-        terms.push(term.map_err(|fault| format!("unable to parse requirement: {fault}"))?);
-        let next = parser.take();
-        match (next.kind, next.text) {
-            (TokenKind::End, _) => return Ok(terms),
-            (TokenKind::Symbol, ",") => {}
-            (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+        terms.push(parser.term()?);
+        match parser.take() {
+            Token::End => return Some(terms),
+            Token::Symbol(",") => {}
+            Token::Symbol(_) | Token::Word(_) => return None,
         }
-        let next = parser.peek();
-        if !next.begins_term() {
-            return Err(format!(
-                "found '{}', expected: identifier after ','",
-                next.text
-            ));
-        }
-    }
-}
-
-impl SelectorToken<'_> {
-    fn is(self, symbol: &str) -> bool {
-        self.kind == TokenKind::Symbol && self.text == symbol
-    }
-
-    fn begins_term(self) -> bool {
-        self.kind == TokenKind::Word || self.is("!")
     }
 }
 
@@ -79,211 +42,119 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> SelectorToken<'a> {
+    fn peek(&self) -> Token<'a> {
         lex(self.rest).0
     }
 
-    fn take(&mut self) -> SelectorToken<'a> {
+    fn take(&mut self) -> Token<'a> {
         let (token, rest) = lex(self.rest);
         self.rest = rest;
         token
     }
 
-    fn term(&mut self) -> Result<LabelTerm, String> {
-        let mut token = self.take();
-        let negated = token.is("!");
-        if negated {
-            token = self.take();
+    fn word(&mut self) -> Option<&'a str> {
+        match self.take() {
+            Token::Word(text) => Some(text),
+            Token::End | Token::Symbol(_) => None,
         }
-        if token.kind != TokenKind::Word {
-            return Err(format!("found '{}', expected: identifier", token.text));
+    }
+
+    fn term(&mut self) -> Option<LabelTerm> {
+        let is_negated = self.peek() == Token::Symbol("!");
+        if is_negated {
+            self.take();
         }
-        let key = token.text;
-        let faults = label_key_faults(key);
-        if !faults.is_empty() {
-            return Err(invalid("<nil>", key, &faults.join("; ")));
-        }
-        let next = self.peek();
-        let test = if negated {
-            LabelTest::Absent
-        } else if next.kind == TokenKind::End || next.is(",") {
-            LabelTest::Exists
-        } else {
-            self.comparison(key)?
+        let key = self.word().filter(|key| is_label_key(key))?;
+        let test = match self.peek() {
+            _ if is_negated => LabelTest::Absent,
+            Token::End | Token::Symbol(",") => LabelTest::Exists,
+            Token::Symbol(_) | Token::Word(_) => self.comparison()?,
         };
-        Ok(LabelTerm {
+        Some(LabelTerm {
             key: key.into(),
             test,
         })
     }
 
-    fn comparison(&mut self, key: &str) -> Result<LabelTest, String> {
-        let operator = self.operator()?;
-        let values = match operator {
-            Operator::In | Operator::NotIn => self.set()?,
-            Operator::Is | Operator::IsNot | Operator::Greater | Operator::Less => {
-                BTreeSet::from([self.value()?])
-            }
+    fn comparison(&mut self) -> Option<LabelTest> {
+        let (Token::Symbol(operator) | Token::Word(operator)) = self.take() else {
+            return None;
         };
-        let mut faults = Vec::new();
-        let mut bound = 0;
-        if matches!(operator, Operator::Greater | Operator::Less) {
-            for (index, value) in values.iter().enumerate() {
-                match value.parse() {
-                    Ok(number) => bound = number,
-                    Err(_) => faults.push(invalid(
-                        &format!("values[{index}]"),
-                        value,
-                        "for 'Gt', 'Lt' operators, the value must be an integer",
-                    )),
-                }
-            }
-        }
-        for (index, value) in values.iter().enumerate() {
-            let violated = label_value_faults(value);
-            if !violated.is_empty() {
-                let field = format!("values[{index}][{key}]");
-                faults.push(invalid(&field, value, &violated.join("; ")));
-            }
-        }
-        match &*faults {
-            [] => {}
-            [one] => return Err(one.clone()),
-            many => return Err(format!("[{}]", many.join(", "))),
-        }
-        let values = LabelValues::from_sorted(values.into_iter());
-        Ok(match operator {
-            Operator::Is | Operator::In => LabelTest::In(values),
-            Operator::IsNot | Operator::NotIn => LabelTest::NotIn(values),
-            Operator::Greater => LabelTest::Greater(bound),
-            Operator::Less => LabelTest::Less(bound),
+        Some(match operator {
+            "=" | "==" => LabelTest::In(self.single_value()?),
+            "!=" => LabelTest::NotIn(self.single_value()?),
+            "in" => LabelTest::In(self.set()?),
+            "notin" => LabelTest::NotIn(self.set()?),
+            ">" => LabelTest::Greater(self.bound()?),
+            "<" => LabelTest::Less(self.bound()?),
+            _ => return None,
         })
     }
 
-    fn operator(&mut self) -> Result<Operator, String> {
-        let token = self.take();
-        Ok(match token.text {
-            "=" | "==" => Operator::Is,
-            "!=" => Operator::IsNot,
-            "in" => Operator::In,
-            "notin" => Operator::NotIn,
-            ">" => Operator::Greater,
-            "<" => Operator::Less,
-            text => {
-                return Err(format!(
-                    "found '{text}', expected: in, notin, =, ==, !=, gt, lt"
-                ));
-            }
-        })
+    /// The value after `=`, `==` or `!=`, which may be left out.
+    fn single_value(&mut self) -> Option<LabelValues> {
+        let value = match self.peek() {
+            Token::End | Token::Symbol(",") => "",
+            Token::Symbol(_) | Token::Word(_) => self.word()?,
+        };
+        is_label_value(value).then(|| LabelValues::from_sorted([value].into_iter()))
     }
 
-    fn value(&mut self) -> Result<&'a str, String> {
-        let next = self.peek();
-        if next.kind == TokenKind::End || next.is(",") {
-            return Ok("");
-        }
-        let token = self.take();
-        match token.kind {
-            TokenKind::Word => Ok(token.text),
-            TokenKind::End | TokenKind::Symbol => {
-                Err(format!("found '{}', expected: identifier", token.text))
-            }
-        }
+    /// The number after `>` or `<`. It must be a label value, too, so it has no sign.
+    fn bound(&mut self) -> Option<i64> {
+        let text = self.word().filter(|text| is_label_value(text))?;
+        text.parse().ok()
     }
 
-    fn set(&mut self) -> Result<BTreeSet<&'a str>, String> {
-        let open = self.take();
-        if !open.is("(") {
-            return Err(format!("found '{}' expected: '('", open.text));
+    /// The values in parentheses. An empty one at either end is the empty value; of empty ones in the middle the API server takes some
+    /// and refuses others.
+    fn set(&mut self) -> Option<LabelValues> {
+        if self.take() != Token::Symbol("(") {
+            return None;
         }
-        let next = self.peek();
-        if next.is(")") {
-            self.take();
-            return Ok(BTreeSet::from([""]));
-        }
-        if next.kind != TokenKind::Word && !next.is(",") {
-            return Err(format!(
-                "found '{}', expected: ',', ')' or identifier",
-                next.text
-            ));
-        }
-        let values = self.listed_values()?;
-        self.take();
-        Ok(values)
-    }
-
-    /// The values up to the closing parenthesis, which is not consumed. A comma without a value next to it stands for `""`.
-    fn listed_values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let mut values = BTreeSet::new();
         loop {
-            let token = self.take();
-            let next = self.peek();
-            if token.kind == TokenKind::Word {
-                values.insert(token.text);
-                if next.is(")") {
-                    return Ok(values);
-                }
-                if !next.is(",") {
-                    return Err(format!("found '{}', expected: ',' or ')'", next.text));
-                }
-            } else if token.is(",") {
-                if values.is_empty() || next.is(",") || next.is(")") {
-                    values.insert("");
-                }
-                if next.is(")") {
-                    return Ok(values);
-                }
-                if next.is(",") {
-                    // Two commas are consumed together, so a value or a third comma must follow.
-                    self.take();
-                }
-            } else {
-                return Err(format!(
-                    "found '{}', expected: ',', or identifier",
-                    token.text
-                ));
+            let value = match self.peek() {
+                Token::Symbol("," | ")") => "",
+                Token::End | Token::Symbol(_) | Token::Word(_) => self.word()?,
+            };
+            let is_last = match self.take() {
+                Token::Symbol(")") => true,
+                Token::Symbol(",") => false,
+                Token::End | Token::Symbol(_) | Token::Word(_) => return None,
+            };
+            let is_in_the_middle = !values.is_empty() && !is_last;
+            if !is_label_value(value) || value.is_empty() && is_in_the_middle {
+                return None;
+            }
+            values.insert(value);
+            if is_last {
+                return Some(LabelValues::from_sorted(values.into_iter()));
             }
         }
     }
-}
-
-fn invalid(field: &str, value: &str, detail: &str) -> String {
-    format!("{field}: Invalid value: {}: {detail}", quoted(value))
 }
 
 fn is_symbol(byte: u8) -> bool {
     matches!(byte, b'=' | b'!' | b'(' | b')' | b',' | b'>' | b'<')
 }
 
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
-}
-
-/// The first token, and the rest of the text. A NUL byte right after a token is dropped with it; a NUL byte at the start of a
-/// token ends the selector, as in the API server's lexer.
-fn lex(text: &str) -> (SelectorToken<'_>, &str) {
-    let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
-    let bytes = text.as_bytes();
-    let token = |kind, len: usize, skip: usize| {
-        let (text, rest) = (&text[..len], &text[len + skip..]);
-        (SelectorToken { kind, text }, rest)
+/// The first token, and the rest of the text.
+fn lex(text: &str) -> (Token<'_>, &str) {
+    const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+    let text = text.trim_start_matches(BLANKS);
+    let symbol_len = match *text.as_bytes() {
+        [] => return (Token::End, text),
+        [b'=' | b'!', b'=', ..] => 2,
+        [first, ..] if is_symbol(first) => 1,
+        _ => 0,
     };
-    let nul_at = |index: usize| usize::from(bytes.get(index) == Some(&0));
-    match *bytes {
-        [] => token(TokenKind::End, 0, 0),
-        [0, ..] => (
-            SelectorToken {
-                kind: TokenKind::End,
-                text: "",
-            },
-            "",
-        ),
-        [b'=' | b'!', b'=', ..] => token(TokenKind::Symbol, 2, nul_at(2)),
-        [first, ..] if is_symbol(first) => token(TokenKind::Symbol, 1, nul_at(1)),
-        _ => {
-            let ends = |byte: &u8| *byte == 0 || is_symbol(*byte) || is_blank(*byte);
-            let len = bytes.iter().position(ends).unwrap_or(bytes.len());
-            token(TokenKind::Word, len, nul_at(len))
-        }
+    if symbol_len > 0 {
+        let (symbol, rest) = text.split_at(symbol_len);
+        return (Token::Symbol(symbol), rest);
     }
+    let ends = |byte: u8| is_symbol(byte) || BLANKS.contains(&char::from(byte));
+    let len = text.bytes().position(ends).unwrap_or(text.len());
+    let (word, rest) = text.split_at(len);
+    (Token::Word(word), rest)
 }
