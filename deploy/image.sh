@@ -126,7 +126,7 @@ if [ "$arch" = "$here" ]; then
     "$built" completions zsh >"$folder/completions/_kube-fanout"
     "$built" completions fish >"$folder/completions/kube-fanout.fish"
     "$built" man >"$folder/man/kube-fanout.1"
-    for command in serve apiserver demo size check; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
+    for command in serve apiserver demo check; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
 fi
 tar --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -C "$storage" -c "$(basename "$folder")" | gzip -n >"$base.tgz"
 (cd "$(dirname "$output")" && sha256sum "$(basename "$output")" "$(basename "$base")".{tgz,cdx.json} >"$base.sha256")

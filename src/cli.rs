@@ -1,6 +1,6 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver`, `demo`, `size` and `check` hold the flags of one command each, `defaults` every default with its reason,
+//! `serve`, `apiserver`, `demo` and `check` hold the flags of one command each, `defaults` every default with its reason,
 //! `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into
 //! settings.
 
@@ -10,7 +10,6 @@ mod choices;
 mod defaults;
 mod demo;
 mod serve;
-mod size;
 mod words;
 
 use std::ffi::OsString;
@@ -26,7 +25,6 @@ pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
-pub use size::SizeFlags;
 pub use words::{ByteLen, InvalidValue, ObjectCount, Ratio, TimeSpan};
 
 #[cfg(test)]
@@ -66,8 +64,6 @@ pub enum Command {
         #[command(subcommand)]
         action: ConfigAction,
     },
-    /// Calculate replicas, cores, memory and bandwidth for a number of clients (docs/SCALING.md).
-    Size(SizeFlags),
     /// Show the status of a running gateway in the terminal: resources, slow clients, rates (docs/STATUS.md).
     #[command(disable_help_flag = true)]
     Top {

@@ -28,7 +28,6 @@ mod removed;
 mod serve;
 mod serve_settings;
 mod settings_error;
-mod sizing;
 mod suggestion;
 mod traces;
 mod transport;
@@ -162,7 +161,6 @@ impl Settings {
             Command::Config {
                 action: ConfigAction::Print(flags),
             } => ProcessTask::Print(print::file(&process, &ServeSettings::resolve(*flags)?)),
-            Command::Size(flags) => ProcessTask::Print(sizing::answer(&flags)?),
             Command::Completions { shell } => ProcessTask::Print(cli::completions(shell)),
             Command::Man { command } => match cli::manual(&command) {
                 Some(page) => ProcessTask::Print(page),

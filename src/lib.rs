@@ -183,8 +183,6 @@ pub mod serve;
 #[cfg(feature = "gateway")]
 pub mod shutdown;
 #[cfg(feature = "gateway")]
-pub mod size;
-#[cfg(feature = "gateway")]
 pub mod status;
 #[cfg(feature = "gateway")]
 mod tables;

@@ -128,21 +128,6 @@ pub fn objects() -> Vec<ObjectCount> {
     ]
 }
 
-/// Events a second that a watch receives, for `size`.
-pub const SIZE_EVENTS: f64 = 10.0;
-/// Bytes of an event, for `size`: a small pod.
-pub const SIZE_EVENT_LEN: ByteLen = ByteLen(1_500);
-/// Bytes of all cached objects, for `size`.
-pub const SIZE_OBJECTS_LEN: ByteLen = ByteLen(1 << 30);
-/// Cached resources, for `size`: about those of the Helm chart.
-pub const SIZE_RESOURCES: u32 = 12;
-/// Encodings of a resource, for `size`.
-pub const SIZE_ENCODINGS: u32 = 1;
-/// Cores of a replica, for `size`.
-pub const SIZE_CORES: f64 = 4.0;
-/// Gbit/s of a replica's network, for `size`.
-pub const SIZE_NETWORK: f64 = 10.0;
-
 /// Every cluster has namespaces, in every cluster they are few, and most gateways may read them.
 pub const CHECK_COMPARE_RESOURCE: &str = "namespaces.v1";
 /// No repetition: how long a rollout may take is for the user to say.

@@ -86,9 +86,6 @@ pub enum SettingsError {
         /// The command that was probably meant.
         meant: Option<String>,
     },
-    /// No number of replicas is enough.
-    #[error(transparent)]
-    Size(#[from] crate::size::SizeError),
     /// Two listeners that cannot be open at the same time: the same port on the same address, or one of them on all addresses.
     #[error(
         "{one} and {other} cannot both listen: {address} and {other_address} are the same port"

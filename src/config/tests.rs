@@ -898,3 +898,39 @@ fn a_log_filter_adds_to_the_level_or_replaces_it() {
         "{refused}"
     );
 }
+
+/// What a command prints.
+fn printed(line: &str) -> Result<String, String> {
+    let task = settings(line, &[], None)?.task;
+    let ProcessTask::Print(text) = task else {
+        panic!("{task:?}");
+    };
+    Ok(text)
+}
+
+#[test]
+fn completions_know_commands_and_flags() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&format!("completions {shell}")).unwrap();
+        assert!(
+            script.contains("pin-resources") && script.contains("apiserver"),
+            "{shell}"
+        );
+    }
+    assert!(printed("completions csh").is_err());
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    for (command, part) in [
+        ("", "kube\\-fanout\\-serve(1)"),
+        ("serve", "pin\\-resources"),
+        ("config print", "pin\\-resources"),
+        ("top", "token\\-file"),
+    ] {
+        let page = printed(&format!("man {command}")).unwrap();
+        assert!(page.contains(".TH") && page.contains(part), "{command}");
+    }
+    let error = printed("man config nothing").unwrap_err();
+    assert!(error.contains("\"config nothing\""), "{error}");
+}
