@@ -221,7 +221,7 @@ def check_configurations(gateway):
 def chart_bounds():
     """The least and the greatest value of each setting that has bounds in the chart; of times in milliseconds, of lengths in bytes."""
     text = (CHART / "templates" / "_bounds.tpl").read_text()
-    powers = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} | {unit: round(1000 * seconds) for unit, seconds in UNITS.items()}
+    powers = {"Ki": 1 << 10, "Mi": 1 << 20, "Ti": 1 << 40} | {unit: round(1000 * seconds) for unit, seconds in UNITS.items()}
     for name, *bounds in re.findall(r'"(\w+)" \(list "(\w+)" "(\w+)"\)', text):
         unit = "ms" if bounds[0].endswith("s") else ""
         yield name, unit, *(int(re.match(r"\d+", bound)[0]) * powers[re.sub(r"\d+", "", bound)] for bound in bounds)

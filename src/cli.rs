@@ -16,6 +16,7 @@ use std::ffi::OsString;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use serde::Serialize;
 
 use crate::log_filter::LogFilter;
 
@@ -97,7 +98,7 @@ pub enum ConfigAction {
 }
 
 /// Flags of the process, the same for every command.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize)]
 #[command(next_help_heading = "Process")]
 pub struct ProcessFlags {
     /// Format of the log on standard error.

@@ -159,8 +159,12 @@ impl Settings {
                 ProcessTask::ConfigCheck(Box::new(settings))
             }
             Command::Config {
-                action: ConfigAction::Print(flags),
-            } => ProcessTask::Print(print::file(&process, &ServeSettings::resolve(*flags)?)),
+                action: ConfigAction::Print(serve),
+            } => {
+                let text = print::file(&flags.process, &serve)?;
+                ServeSettings::resolve(*serve)?;
+                ProcessTask::Print(text)
+            }
             Command::Completions { shell } => ProcessTask::Print(cli::completions(shell)),
             Command::Man { command } => match cli::manual(&command) {
                 Some(page) => ProcessTask::Print(page),

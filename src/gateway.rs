@@ -175,16 +175,16 @@ impl Gateway {
         Self::build_with(settings, Hooks::default()).await
     }
 
-    async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, GatewayError> {
+    async fn build_with(settings: ServeSettings, hooks: Hooks) -> Result<Self, GatewayError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
-        let checkpoints = settings.state.take().map(checkpoints).transpose()?;
+        let checkpoints = settings.state.as_ref().map(checkpoints).transpose()?;
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
-        let servers = std::mem::take(&mut settings.api_servers);
+        let servers = settings.api_servers.clone();
         let client = Client::connect_to(source(&settings.upstream), servers).await?;
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
-        let handover = other_gateways(settings.handover.take(), &listener).await?;
+        let handover = other_gateways(settings.handover.as_ref(), &listener).await?;
         let operators = settings.operator_listen;
         let operators = operators.map(|address| bind("--operator-listen", address));
         let operators = operators.transpose()?;
@@ -195,12 +195,12 @@ impl Gateway {
         let is_answering = discovery.is_ok();
         let files = open_files(settings.admission.connections_max);
         let requests_per_goaway = settings.requests_per_goaway;
-        let users = std::mem::take(&mut settings.exempt);
-        let users = Users::new(users.users, users.groups);
+        let exempt = &settings.exempt;
+        let users = Users::new(exempt.users.clone(), exempt.groups.clone());
         let callers = callers::callers(&settings.auth, &client, &metrics, users.clone())?;
         callers::report(&settings.auth);
         let identity = callers::forwarding_identity(settings.auth.mode);
-        operators::set_apart(&mut settings);
+        let (limits_of_clients, forwards) = operators::limits_of_clients(&settings);
         let passthrough = || {
             Passthrough::new(client.clone(), identity, metrics.passthrough())
                 .with_proxy_headers(callers::proxy_headers(&settings.auth))
@@ -210,8 +210,8 @@ impl Gateway {
             passthrough: operators::bounded(passthrough()),
         });
         let operators = operators.zip(limits.as_ref().map(|limits| limits.admission.clone()));
-        let passthrough = passthrough().bounded(settings.forwards, files);
-        let admission = Admission::new(settings.admission, Some(metrics.admission()));
+        let passthrough = passthrough().bounded(forwards, files);
+        let admission = Admission::new(limits_of_clients, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings, admission.clone(), (hooks, checkpoints, handover)),
             client.clone(),
@@ -364,16 +364,16 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayE
 
 /// The other gateways, whose files are read once now.
 async fn other_gateways(
-    settings: Option<HandoverSettings>,
+    settings: Option<&HandoverSettings>,
     listener: &TcpListener,
 ) -> Result<Option<Arc<Handover>>, GatewayError> {
     let Some(settings) = settings else {
         return Ok(None);
     };
-    let checked = handover::check_files(&settings).await;
+    let checked = handover::check_files(settings).await;
     checked.map_err(GatewayError::Handover)?;
     let own_port = listener.local_addr().map_or(0, |address| address.port());
-    Ok(Some(Handover::new(settings, own_port)))
+    Ok(Some(Handover::new(settings.clone(), own_port)))
 }
 
 /// Serves metrics, health and status.
@@ -470,13 +470,13 @@ fn open_files(clients_max: usize) -> OpenFiles {
     files
 }
 
-fn checkpoints(settings: StateSettings) -> Result<Checkpoints, DirectoryError> {
+fn checkpoints(settings: &StateSettings) -> Result<Checkpoints, DirectoryError> {
     let key_file = settings.key_file.as_deref();
     let directory = StateDirectory::open(&settings.directory, key_file, settings.len_max)?;
     Ok(Checkpoints::new(
         directory,
         settings.interval,
-        settings.excluded,
+        settings.excluded.clone(),
     ))
 }
 

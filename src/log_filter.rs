@@ -11,6 +11,7 @@ mod control;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
 use tracing::level_filters::LevelFilter;
 
 pub use control::{FilterState, LogControl};
@@ -136,6 +137,12 @@ impl FromStr for LogFilter {
             }
         }
         Ok(filter)
+    }
+}
+
+impl Serialize for LogFilter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

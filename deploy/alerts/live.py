@@ -33,7 +33,8 @@ TOKEN = "a-token-of-the-test"
 CLIENTS = 12
 # Events that a client must miss: more than the history holds.
 HISTORY = 200
-# So many that a gateway with them takes more than the least --memory-max, 64 MiB.
+OBJECT_LEN = 2000
+# So many that a gateway with them takes more than the least --memory-max, 64Mi.
 PODS = 32_000
 # Queries that are empty without a fault or without a setting, by the title of the panel and the beginning of the expression.
 EMPTY = {
@@ -333,12 +334,12 @@ def short_of_memory(stage, url):
 
 def play(stage):
     servers = free_ports(2)
-    churn = ["--objects", "pods=200,configmaps=20", "--churn", "100", "--object-len", "2000"]
+    churn = ["--objects", "pods=200,configmaps=20", "--churn", "100", "--object-len", str(OBJECT_LEN)]
     first, url = stage.apiserver("apiserver", servers[0], *churn)
     # Its store is its own, so it is another cluster: the second fault.
     _, foreign = stage.apiserver("foreign", servers[1], "--objects", f"pods={PODS}", "--churn", "0")
     policy = stage.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
-    flags = ["--ring-events-max", str(HISTORY), "--state-dir", stage.folder / "state", "--drift-interval", "2s"]
+    flags = ["--ring-bytes-max", str(HISTORY * OBJECT_LEN), "--state-dir", stage.folder / "state", "--drift-interval", "2s"]
     flags += ["--audit-policy-file", policy, "--audit-log-path", stage.folder / "audit.log"]
     (stage.folder / "state").mkdir(mode=0o700)
     _, gateway = stage.gateway("gateway", f"{url},{foreign}", *flags)

@@ -63,7 +63,7 @@ checks! {
     SETTINGS: Limits, "settings", "files, directories and ports that the settings name can be used";
     OPEN_FILES: Limits, "open-files", "enough files may be open for the clients that are allowed";
     MEMORY: Limits, "memory", "--memory-max is below what the process may use";
-    STATE_SPACE: Limits, "state-space", "the state directory has space for --state-bytes-max";
+    STATE_SPACE: Limits, "state-space", "the state directory has space for all checkpoints";
     CLOCK_SKEW: Clock, "clock-skew", "this clock agrees with the API server's";
     HANDOVER_RIGHTS: Handover, "handover-rights", "the gateway's identity may take caches over";
     HANDOVER_PEERS: Handover, "handover-peers", "the other gateways hand caches over";

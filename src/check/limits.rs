@@ -102,13 +102,13 @@ pub(super) fn cgroup_path(text: &str) -> Option<&str> {
 pub(super) fn space_verdict(wanted: u64, free: u64, stored: u64) -> CheckVerdict {
     let (wanted_mib, free_mib, stored_mib) = (wanted / MIB, free / MIB, stored / MIB);
     let text = format!(
-        "{free_mib} MiB free and {stored_mib} MiB of checkpoints, and --state-bytes-max is {wanted_mib} MiB"
+        "{free_mib} MiB free and {stored_mib} MiB of checkpoints, which may take {wanted_mib} MiB"
     );
     if free.saturating_add(stored) >= wanted {
         return CheckVerdict::ok(text);
     }
     CheckVerdict::warning(
         text,
-        "lower --state-bytes-max, or use a larger volume: caches that do not fit have no checkpoint",
+        "use a larger volume, or lower --memory-max, of which checkpoints may take twice as much: caches that do not fit have no checkpoint",
     )
 }

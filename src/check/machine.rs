@@ -100,7 +100,7 @@ async fn state_space(state: &StateSettings) -> CheckVerdict {
     }
 }
 
-/// Bytes of all files of the directory, which `--state-bytes-max` counts.
+/// Bytes of all files of the directory, which the bound of checkpoints counts.
 pub(super) fn stored_len(directory: &Path) -> std::io::Result<u64> {
     let mut sum = 0;
     for entry in std::fs::read_dir(directory)? {

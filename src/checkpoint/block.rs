@@ -8,7 +8,7 @@ use super::seal::{BlockSeal, SealError};
 const BLOCK_LEN: usize = 256 * 1024;
 /// Length and checksum before a block's bytes.
 const HEAD_LEN: usize = 8;
-/// The longest block. A frame is bounded far below (`--frame-len-max`), and a block ends with the first record that fills it.
+/// The longest block. A frame is bounded far below, and a block ends with the first record that fills it.
 const BLOCK_LEN_MAX: u32 = 1 << 30;
 
 /// Collects records and writes them as blocks.

@@ -1,9 +1,11 @@
 //! Values of flags that are one of a few words.
 
 use clap::ValueEnum;
+use serde::Serialize;
 
 /// How callers are authenticated and authorized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AuthMode {
     /// TokenReview and SubjectAccessReview upstream, under the gateway's identity
     Review,
@@ -27,7 +29,8 @@ pub enum AuthorizationMode {
 }
 
 /// Format of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// Lines of text, for people.
     Text,
@@ -36,7 +39,8 @@ pub enum LogFormat {
 }
 
 /// Levels of the log, most severe first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
     /// Failures that an operator must act on.
     Error,

@@ -22,8 +22,6 @@ pub const API_AUDIENCE: &str = "https://kubernetes.default.svc";
 pub const AUTH: AuthMode = AuthMode::SelfCheck;
 /// kube-apiserver's default for decisions of an authorization webhook (`--authorization-webhook-cache-authorized-ttl`).
 pub const AUTH_ALLOW_TTL: TimeSpan = TimeSpan(Duration::from_secs(300));
-/// kube-apiserver's default for denials of such a webhook (`--authorization-webhook-cache-unauthorized-ttl`).
-pub const AUTH_DENY_TTL: TimeSpan = TimeSpan(Duration::from_secs(30));
 /// A revoked permission ends streams within about half a minute.
 pub const REAUTHORIZE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(30));
 /// As long as the API server itself uses a cached decision of an authorization webhook that it cannot reach.
@@ -46,28 +44,14 @@ pub const PASSTHROUGH_RESOURCES: &str = "secrets,*.oauth.openshift.io,tokens.man
     clusterregistrationtokens.management.cattle.io,tokens.ext.cattle.io,\
     *.metrics.k8s.io,*.custom.metrics.k8s.io,*.external.metrics.k8s.io";
 
-/// The API server's own upper bound for the history of a watch cache (docs/PROTOCOL.md §10, "history window").
-pub const RING_EVENTS_MAX: usize = 102_400;
 /// Holds the API server's 75 s of history at about 1,000 events per second of 3 KiB each. A ring takes memory only as it fills.
 pub const RING_BYTES_MAX: ByteLen = ByteLen(256 << 20);
 /// As long as the API server keeps events itself, so that a client that can resume at the API server can also resume here.
 pub const RING_AGE_MIN: TimeSpan = TimeSpan(Duration::from_secs(75));
-/// As much as a large cluster's objects take twice: each cache's file has at most about twice the length of its objects.
-pub const STATE_BYTES_MAX: ByteLen = ByteLen(8 << 30);
-/// What a killed process loses is read again from upstream, which has a minute's history.
-pub const STATE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(1));
-/// Half of what upstream keeps of its history at least, so that its watch continues where the handover ended.
-pub const HANDOVER_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(30));
-/// As much as the largest resource of a large cluster takes, with its history.
-pub const HANDOVER_BYTES_MAX: ByteLen = ByteLen(4 << 30);
 /// Never: watches would end early where nothing is gained, as behind a load balancer that always chooses the same replica for a client.
 pub const REBALANCE_INTERVAL: TimeSpan = TimeSpan(Duration::ZERO);
-/// Ten times etcd's limit of 1.5 MiB for one object, because JSON can be longer than the stored form.
-pub const FRAME_LEN_MAX: ByteLen = ByteLen(16 << 20);
 /// A controller that restarts or is rolled out is back within minutes, and must not cause a list upstream.
 pub const IDLE_RESOURCE_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(600));
-/// People do not notice 2 ms, and controllers do not react faster; under load many events then share one write.
-pub const COALESCE_DELAY_MAX: TimeSpan = TimeSpan(Duration::from_millis(2));
 
 /// Bookmarks come each minute. A watch that has brought none for 64 to 68 s is compared with upstream, and that has to be done before.
 pub const STALENESS_BOUND: TimeSpan = TimeSpan(Duration::from_secs(75));
@@ -80,19 +64,6 @@ pub const CONNECTIONS_MAX: usize = 0;
 pub const WATCHES_MAX: usize = 250_000;
 /// Enough to saturate any network even if some clients are slow. Each list holds about 300 KiB, mostly in the kernel.
 pub const LISTS_MAX: usize = 256;
-/// A waiting list costs little more than its connection, so a thundering herd can wait in the queue instead of being refused and
-/// coming back.
-pub const LISTS_WAITING_MAX: usize = 16_384;
-/// Half of the minute within which the API server answers a request.
-pub const LIST_WAIT_MAX: TimeSpan = TimeSpan(Duration::from_secs(30));
-/// With the frames in which lists are sent, a client that reads less than 32 KB/s. A busy but healthy client reads faster.
-pub const LIST_STALL_MAX: TimeSpan = TimeSpan(Duration::from_secs(2));
-/// The capacity of the connections to upstream: 64 HTTP/2 connections with 90 streams each.
-pub const FORWARDED_REQUESTS_MAX: usize = 5_760;
-/// The same capacity again: short requests and watches have connections of their own, so neither takes the other's.
-pub const FORWARDED_WATCHES_MAX: usize = 5_760;
-/// Each tunnel holds two connections and two buffers, so this is at most 320 MB and 8,192 open files.
-pub const TUNNELS_MAX: usize = 4_096;
 /// Never: a single replica has nobody to send clients to.
 pub const REQUESTS_PER_GOAWAY: usize = 0;
 /// No bound: how much memory the caches need is not known in advance, so the operator must choose it.

@@ -4,27 +4,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::choices::AuthMode;
 use super::defaults::{
-    ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX,
-    CONNECTIONS_MAX, DRIFT_INTERVAL, FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX,
-    HANDOVER_BYTES_MAX, HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX,
-    LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
+    ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, CACHE_RESOURCES, CONNECTIONS_MAX, DRIFT_INTERVAL,
+    IDLE_RESOURCE_TIMEOUT, LISTEN, LISTS_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
     REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
     REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
-    RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
+    STALENESS_BOUND, WATCHES_MAX,
 };
 use super::words::{ByteLen, Ratio, TimeSpan};
 
 /// Flags of `serve`, and of `config check` and `config print`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize)]
 pub struct ServeFlags {
     /// YAML file with these settings.
     ///
     /// It has apiVersion kube-fanout.dev/v1alpha1, kind GatewayConfiguration, and the names of flags in camelCase as keys.
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub config: Option<PathBuf>,
 
     /// The API server that this kubeconfig names is upstream. One of --kubeconfig, --in-cluster and --upstream is required.
@@ -59,9 +59,6 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub api_servers: Vec<String>,
-    /// Longest frame accepted from upstream: one watch event or one list item. A longer one is rejected and counted.
-    #[arg(long, value_name = "BYTES", help_heading = "Upstream", default_value_t = FRAME_LEN_MAX)]
-    pub frame_len_max: ByteLen,
 
     /// Address and port for clients.
     #[arg(long, value_name = "ADDRESS", help_heading = "Downstream", default_value_t = LISTEN)]
@@ -125,12 +122,9 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub token_audiences: Vec<String>,
-    /// How long an allowed access is remembered; with 0s it is checked for each request.
+    /// How long an allowed access is remembered; with 0s it is checked for each request. A denied one is remembered for at most 30s.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_ALLOW_TTL)]
     pub auth_allow_ttl: TimeSpan,
-    /// How long a denied access is remembered; with 0s it is checked for each request.
-    #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_DENY_TTL)]
-    pub auth_deny_ttl: TimeSpan,
     /// How often the permissions of callers with open streams are checked again.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_INTERVAL)]
     pub reauthorize_interval: TimeSpan,
@@ -213,13 +207,10 @@ pub struct ServeFlags {
     /// How often the next 500 objects of each cache are compared with upstream; 0s turns this off.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = DRIFT_INTERVAL)]
     pub drift_interval: TimeSpan,
-    /// Most events kept in the history of a resource, its ring.
-    #[arg(long, value_name = "COUNT", help_heading = "Caches", default_value_t = RING_EVENTS_MAX)]
-    pub ring_events_max: usize,
-    /// Most bytes kept in the history of a resource; at least --frame-len-max.
+    /// Most bytes kept in the history of a resource, its ring. A longer object is not cached, and none above 16Mi.
     #[arg(long, value_name = "BYTES", help_heading = "Caches", default_value_t = RING_BYTES_MAX)]
     pub ring_bytes_max: ByteLen,
-    /// Events younger than this stay in the history unless memory is short, as far as --ring-events-max and --ring-bytes-max allow. Older
+    /// Events younger than this stay in the history unless memory is short, as far as --ring-bytes-max allows. Older
     /// ones stay while less than 70 % of --memory-max is in use.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = RING_AGE_MIN)]
     pub ring_age_min: TimeSpan,
@@ -234,9 +225,6 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub catch_up_resources: Vec<String>,
-    /// Longest wait for more events before clients are woken, under load. Without load events are delivered at once.
-    #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
-    pub coalesce_delay_max: TimeSpan,
 
     /// Directory for checkpoints of the caches, from which a gateway that starts again continues (docs/RELIABILITY.md).
     ///
@@ -246,13 +234,6 @@ pub struct ServeFlags {
     /// File with 32 bytes in base64, with which checkpoints are encrypted (AES-256-GCM). Needs --state-dir.
     #[arg(long, value_name = "FILE", help_heading = "State")]
     pub state_key_file: Option<PathBuf>,
-    /// Most bytes of all checkpoints. A cache that does not fit is written with as much of its history as fits,
-    /// or not at all.
-    #[arg(long, value_name = "BYTES", help_heading = "State", default_value_t = STATE_BYTES_MAX)]
-    pub state_bytes_max: ByteLen,
-    /// How often changes are appended to the checkpoints.
-    #[arg(long, value_name = "TIME", help_heading = "State", default_value_t = STATE_INTERVAL)]
-    pub state_interval: TimeSpan,
     /// Resources without a checkpoint, such as `configmaps,*.v1.example.com`. Without --state-key-file secrets have none either.
     #[arg(
         long,
@@ -278,12 +259,6 @@ pub struct ServeFlags {
     /// File with the bearer token for the other gateways, read for each handover.
     #[arg(long, value_name = "FILE", help_heading = "Handover")]
     pub handover_token_file: Option<PathBuf>,
-    /// Longest time of taking a cache over; then it is listed upstream. The gateway is not ready for as long at its start.
-    #[arg(long, value_name = "TIME", help_heading = "Handover", default_value_t = HANDOVER_TIMEOUT)]
-    pub handover_timeout: TimeSpan,
-    /// Largest cache, with its history, that is taken over; a larger one is listed upstream.
-    #[arg(long, value_name = "BYTES", help_heading = "Handover", default_value_t = HANDOVER_BYTES_MAX)]
-    pub handover_bytes_max: ByteLen,
     /// How often the number of watches is compared with the other gateways'; 0s turns this off. Needs --handover-from.
     ///
     /// The gateways that --handover-from names must be replicas of this one, one address each, and have the same setting. A
@@ -301,29 +276,12 @@ pub struct ServeFlags {
     /// Most watches at once, from memory and of Tables that share one upstream watch; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = WATCHES_MAX)]
     pub watches_max: usize,
-    /// Most lists sent from memory at once, initial events of watches included; more wait in a queue.
+    /// Most lists sent from memory at once, initial events of watches included; up to 64 times as many wait in a queue, for
+    /// 30s; 429 beyond.
     ///
     /// Lists of one object, and pages of up to 100 items without a search, are not counted.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = LISTS_MAX)]
     pub lists_max: usize,
-    /// Most lists in the queue; 429 beyond.
-    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = LISTS_WAITING_MAX)]
-    pub lists_waiting_max: usize,
-    /// Longest wait of a list in the queue; 429 after it.
-    #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_WAIT_MAX)]
-    pub list_wait_max: TimeSpan,
-    /// A list whose client reads nothing for this long gives its permit to a waiting list, and continues without one.
-    #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_STALL_MAX)]
-    pub list_stall_max: TimeSpan,
-    /// Most forwarded requests at once, without those that the next two flags bound; 429 beyond.
-    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_REQUESTS_MAX)]
-    pub forwarded_requests_max: usize,
-    /// Most forwarded watches, logs, attached or proxied services at once; 429 beyond.
-    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_WATCHES_MAX)]
-    pub forwarded_watches_max: usize,
-    /// Most upgraded connections at once: exec, attach, port-forward; 429 beyond.
-    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = TUNNELS_MAX)]
-    pub tunnels_max: usize,
     /// One in this many requests over HTTP/2, at random, ends its connection with GOAWAY, so that clients do not stay with one
     /// replica; 0 for none.
     ///

@@ -103,9 +103,10 @@ fn check_len(text: &str, len: Option<usize>, written: &str) {
 
 #[test]
 fn lengths_are_read_and_written_in_binary_units() {
-    check_len("4096", Some(4096), "4KiB");
-    check_len("16MiB", Some(16 << 20), "16MiB");
-    check_len("1 GiB", Some(1 << 30), "1GiB");
+    check_len("4096", Some(4096), "4Ki");
+    check_len("16MiB", Some(16 << 20), "16Mi");
+    check_len("1 GiB", Some(1 << 30), "1Gi");
+    check_len("2048Gi", Some(2 << 40), "2Ti");
     check_len("1200", Some(1200), "1200");
     check_len("0", Some(0), "0");
     check_len("MiB", None, "");
@@ -178,11 +179,22 @@ fn lengths_are_quantities_as_kubernetes_writes_them() {
 
 #[test]
 fn spans_are_written_as_one_word_that_reads_back() {
-    for (millis, written) in [(2, "2ms"), (75_000, "1m15s"), (600_000, "10m"), (0, "0s")] {
+    for (millis, written) in [
+        (2, "2ms"),
+        (1_500, "1s500ms"),
+        (75_000, "1m15s"),
+        (600_000, "10m"),
+        (3_600_000, "1h"),
+        (7 * 86_400_000, "168h"),
+        (0, "0s"),
+    ] {
         let span = TimeSpan(Duration::from_millis(millis));
         assert_eq!(span.to_string(), written);
         assert_eq!(written.parse(), Ok(span));
     }
+    // As Go writes it.
+    let hour = TimeSpan(Duration::from_secs(3_600));
+    assert_eq!("1h0m0s".parse(), Ok(hour));
     assert_eq!("75".parse::<TimeSpan>(), Err(InvalidValue::Span));
 }
 

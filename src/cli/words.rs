@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 /// A value does not have the required syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidValue {
@@ -21,14 +23,16 @@ pub enum InvalidValue {
     ObjectCount,
 }
 
-/// A length in bytes: `4096`, `64KiB`, or a quantity as Kubernetes writes it, such as `2Gi`, `1.5G` or `1e9`. A part of a byte counts as one.
+/// A length in bytes, a quantity as Kubernetes writes it: `4096`, `2Gi`, `1.5G`, `1e9`; or `64KiB`. A part of a byte counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteLen(pub usize);
 
-const UNITS: [(&str, usize); 4] = [
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
+/// The suffixes that lengths are written with.
+const UNITS: [(&str, usize); 5] = [
+    ("Ti", 1 << 40),
+    ("Gi", 1 << 30),
+    ("Mi", 1 << 20),
+    ("Ki", 1 << 10),
     ("", 1),
 ];
 /// Suffixes of a quantity of Kubernetes with what they multiply by: a power of two, or of ten.
@@ -136,10 +140,24 @@ impl FromStr for TimeSpan {
 }
 
 impl fmt::Display for TimeSpan {
+    /// Writes the units that Go knows, which has no days: `1m15s`, `168h`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without spaces, so that the value is one word in a shell.
-        let text = humantime::format_duration(self.0).to_string();
-        f.write_str(&text.replace(' ', ""))
+        let (seconds, nanos) = (self.0.as_secs(), u64::from(self.0.subsec_nanos()));
+        let parts = [
+            (seconds / 3_600, "h"),
+            (seconds / 60 % 60, "m"),
+            (seconds % 60, "s"),
+            (nanos / 1_000_000, "ms"),
+            (nanos / 1_000 % 1_000, "us"),
+            (nanos % 1_000, "ns"),
+        ];
+        if self.0.is_zero() {
+            return f.write_str("0s");
+        }
+        for (count, unit) in parts.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{count}{unit}")?;
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +196,24 @@ impl FromStr for Ratio {
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.as_f64())
+    }
+}
+
+impl Serialize for ByteLen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for TimeSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Ratio {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
     }
 }
 

@@ -1,23 +1,23 @@
 //! Settings of authentication and authorization, and their validation.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
 
-use super::settings_error::{SettingsError, in_range, words};
+use super::settings_error::{SettingsError, time_in, words};
 use super::transport::ListenTransport;
-use crate::cli::{self, AuthMode, ServeFlags, TimeSpan};
+use crate::cli::{self, AuthMode, ServeFlags};
 
 /// A decision that is older than an hour says little about the caller's present rights.
-const TTL_MAX: TimeSpan = TimeSpan(Duration::from_secs(3_600));
+const TTL_SECONDS: RangeInclusive<u64> = 0..=3_600;
+/// kube-apiserver's default for denials of an authorization webhook (`--authorization-webhook-cache-unauthorized-ttl`).
+const DENY_TTL: Duration = Duration::from_secs(30);
 /// Checking more often than every second would be a load of its own; checking less often than every hour would hardly revoke anything.
-const INTERVAL_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_secs(1)),
-    TimeSpan(Duration::from_secs(3_600)),
-);
+const INTERVAL_SECONDS: RangeInclusive<u64> = 1..=3_600;
 /// Streams must not continue without a successful check for longer than a day.
-const GRACE_MAX: TimeSpan = TimeSpan(Duration::from_secs(86_400));
+const GRACE_SECONDS: RangeInclusive<u64> = 0..=86_400;
 
 /// How callers are authenticated and authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl AuthSettings {
             anonymous: false,
             token_audiences: Vec::new(),
             allow_ttl: cli::AUTH_ALLOW_TTL.0,
-            deny_ttl: cli::AUTH_DENY_TTL.0,
+            deny_ttl: DENY_TTL,
             reauthorize_interval: cli::REAUTHORIZE_INTERVAL.0,
             reauthorize_grace: cli::REAUTHORIZE_GRACE.0,
             client_ca: None,
@@ -86,27 +86,23 @@ impl AuthSettings {
         flags: &ServeFlags,
         transport: &ListenTransport,
     ) -> Result<Self, SettingsError> {
-        let none = TimeSpan(Duration::ZERO);
+        let allow_ttl = time_in("auth-allow-ttl", flags.auth_allow_ttl, TTL_SECONDS)?;
         let settings = Self {
             mode: flags.auth,
             anonymous: flags.anonymous,
             token_audiences: words(&flags.token_audiences),
-            allow_ttl: in_range("auth-allow-ttl", flags.auth_allow_ttl, none, TTL_MAX)?.0,
-            deny_ttl: in_range("auth-deny-ttl", flags.auth_deny_ttl, none, TTL_MAX)?.0,
-            reauthorize_interval: in_range(
+            allow_ttl,
+            deny_ttl: DENY_TTL.min(allow_ttl),
+            reauthorize_interval: time_in(
                 "reauthorize-interval",
                 flags.reauthorize_interval,
-                INTERVAL_RANGE.0,
-                INTERVAL_RANGE.1,
-            )?
-            .0,
-            reauthorize_grace: in_range(
+                INTERVAL_SECONDS,
+            )?,
+            reauthorize_grace: time_in(
                 "reauthorize-grace",
                 flags.reauthorize_grace,
-                none,
-                GRACE_MAX,
-            )?
-            .0,
+                GRACE_SECONDS,
+            )?,
             client_ca: flags.client_ca_file.clone(),
             front_proxy: FrontProxySettings::resolve(flags)?,
         };

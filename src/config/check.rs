@@ -1,5 +1,6 @@
 //! Settings of `check`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use http::{Uri, uri};
 use super::kinds;
 use super::serve::parse_url;
 use super::serve_settings::ServeSettings;
-use super::settings_error::{SettingsError, in_range, words};
-use crate::cli::{CheckCategory, CheckFlags, OutputFormat, TimeSpan};
+use super::settings_error::{SettingsError, time_in, words};
+use crate::cli::{CheckCategory, CheckFlags, OutputFormat};
 use crate::resource::Gvr;
 use crate::resource::names::is_dns_subdomain;
 
 /// A rollout that takes longer than an hour has failed.
-const WAIT_MAX: TimeSpan = TimeSpan(Duration::from_secs(3_600));
+const WAIT_SECONDS: RangeInclusive<u64> = 0..=3_600;
 
 /// Settings of `check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl CheckSettings {
             client_names: client_names(&flags, gateway.as_ref())?,
             gateway,
             compared,
-            wait: in_range("wait", flags.wait, TimeSpan(Duration::ZERO), WAIT_MAX)?.0,
+            wait: time_in("wait", flags.wait, WAIT_SECONDS)?,
             output: flags.output,
             color,
             serve: ServeSettings::resolve(flags.serve)?,

@@ -1,19 +1,18 @@
 //! Settings of the embedded API server and the demo, and of servers that run inside one process for the demo and the tests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::auth::AuthSettings;
+use clap::{Args, FromArgMatches};
+
 use super::kinds::{self, ExtraKind};
-use super::patterns::{CacheLists, ResourcePattern};
-use super::serve_settings::{
-    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, UpstreamSource,
-};
-use super::settings_error::{SettingsError, in_range, words};
+use super::serve_settings::ServeSettings;
+use super::settings_error::{SettingsError, in_range, time_in, words};
 use super::transport::ListenTransport;
 use crate::cli::{
-    self, ApiserverFlags, AuthMode, AuthorizationMode, ByteLen, DemoFlags, ObjectCount, TimeSpan,
+    self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, ObjectCount, ServeFlags,
 };
 
 /// Any free port on loopback.
@@ -25,10 +24,7 @@ const CHURN_MAX: u32 = 100_000;
 /// A watcher has two sockets in the process; more watchers need other system limits than a demo should require.
 const WATCHERS_MAX: usize = 100_000;
 /// A shorter run shows no figures; a longer one is a typing error.
-const DURATION_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_secs(1)),
-    TimeSpan(Duration::from_secs(86_400)),
-);
+const DURATION_SECONDS: RangeInclusive<u64> = 1..=86_400;
 
 impl ApiserverSettings {
     pub(super) fn resolve(flags: ApiserverFlags) -> Result<Self, SettingsError> {
@@ -129,17 +125,13 @@ impl ApiserverAuth {
 
 impl DemoSettings {
     pub(super) fn resolve(flags: DemoFlags) -> Result<Self, SettingsError> {
-        let duration = match flags.duration {
-            None => None,
-            Some(duration) => {
-                Some(in_range("duration", duration, DURATION_RANGE.0, DURATION_RANGE.1)?.0)
-            }
-        };
+        let duration = flags.duration;
+        let duration = duration.map(|time| time_in("duration", time, DURATION_SECONDS));
         let churn = in_range("churn", flags.churn, 0, CHURN_MAX)?;
         Ok(Self {
             apiserver: ApiserverSettings::embedded(flags.objects, churn),
             watchers: in_range("watchers", flags.watchers, 1, WATCHERS_MAX)?,
-            duration,
+            duration: duration.transpose()?,
         })
     }
 }
@@ -147,55 +139,23 @@ impl DemoSettings {
 impl ServeSettings {
     /// A gateway on any port of loopback with plain HTTP and `--auth none`, and the defaults for everything else.
     #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "the defaults are valid; every test with a gateway begins here"
+    )]
     pub fn embedded(upstream: http::Uri) -> Self {
-        Self {
-            upstream: UpstreamSource::Url(upstream),
-            api_servers: Vec::new(),
-            frame_len_max: cli::FRAME_LEN_MAX.0,
-            listen: ANY_PORT,
-            transport: ListenTransport::PlainHttp,
-            operator_listen: None,
-            auth: AuthSettings::of_mode(AuthMode::None),
-            audit: None,
-            admin_listen: ANY_PORT,
-            pin_resources: Vec::new(),
-            cached: CacheLists {
-                allowed: vec![ResourcePattern::ALL],
-                denied: default_patterns(cli::PASSTHROUGH_RESOURCES),
-            },
-            idle_resource_timeout: cli::IDLE_RESOURCE_TIMEOUT.0,
-            ring: RingLimits {
-                events_max: cli::RING_EVENTS_MAX,
-                bytes_max: cli::RING_BYTES_MAX.0,
-                age_min: cli::RING_AGE_MIN.0,
-            },
-            catch_up: Vec::new(),
-            coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
-            staleness_bound: cli::STALENESS_BOUND.0,
-            drift_interval: cli::DRIFT_INTERVAL.0,
-            state: None,
-            handover: None,
-            admission: AdmissionLimits {
-                connections_max: cli::CONNECTIONS_MAX,
-                watches_max: cli::WATCHES_MAX,
-                lists_max: cli::LISTS_MAX,
-                lists_waiting_max: cli::LISTS_WAITING_MAX,
-                list_wait_max: cli::LIST_WAIT_MAX.0,
-                list_stall_max: cli::LIST_STALL_MAX.0,
-                memory_max: cli::MEMORY_MAX.0,
-            },
-            exempt: ExemptSettings::default(),
-            forwards: ForwardLimits::default(),
-            requests_per_goaway: cli::REQUESTS_PER_GOAWAY,
-            traces: None,
-        }
+        let command = ServeFlags::augment_args(clap::Command::new("serve"));
+        let matches = command.try_get_matches_from([
+            "serve",
+            &format!("--upstream={upstream}"),
+            &format!("--listen={ANY_PORT}"),
+            &format!("--admin-listen={ANY_PORT}"),
+            "--plain-http",
+            "--auth=none",
+        ]);
+        let flags = matches.and_then(|matches| ServeFlags::from_arg_matches(&matches));
+        Self::resolve(flags.expect("each flag has a valid value")).expect("they fit together")
     }
-}
-
-/// The patterns of a default value; a test checks that they are valid.
-fn default_patterns(list: &str) -> Vec<ResourcePattern> {
-    let words = list.split(',');
-    words.filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Settings of the embedded API server.

@@ -1,25 +1,20 @@
 //! Settings of taking caches over from other gateways.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::settings_error::{SettingsError, in_range, refuse_user_info};
-use crate::cli::{ByteLen, ServeFlags, TimeSpan};
+use super::settings_error::{SettingsError, refuse_user_info, time_in};
+use crate::cli::ServeFlags;
 use crate::resource::names::is_dns_subdomain;
 
-/// In less than a second no cache of some size arrives; a gateway that is not ready for longer than ten minutes holds a rollout up.
-const TIMEOUT_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_secs(1)),
-    TimeSpan(Duration::from_secs(600)),
-);
-/// With less than a megabyte nothing fits; a terabyte is a typing error.
-const BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(1 << 20), ByteLen(1 << 40));
+/// Leaves half of what upstream keeps of its history at least, so that its watch continues where the handover ended.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// As much as the largest resource of a large cluster takes, with its history.
+const BYTES_MAX: u64 = 4 << 30;
 /// Clients that were sent away take some seconds to arrive elsewhere; a longer interval than an hour is a typing error.
-const REBALANCE_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_secs(5)),
-    TimeSpan(Duration::from_secs(3_600)),
-);
+const REBALANCE_SECONDS: RangeInclusive<u64> = 5..=3_600;
 const FROM: &str = "handover-from";
 
 /// From where and how caches are taken over.
@@ -58,17 +53,13 @@ impl HandoverSettings {
                 })
             });
         };
-        let (min, max) = TIMEOUT_RANGE;
-        let timeout = in_range("handover-timeout", flags.handover_timeout, min, max)?;
-        let (min, max) = BYTES_RANGE;
-        let len_max = in_range("handover-bytes-max", flags.handover_bytes_max, min, max)?;
         Ok(Some(Self {
             from: parse(text)?,
             ca_file: flags.handover_ca_file.clone(),
             server_name: server_name(flags)?,
             token_file: flags.handover_token_file.clone(),
-            timeout: timeout.0,
-            len_max: len_max.0 as u64,
+            timeout: TIMEOUT,
+            len_max: BYTES_MAX,
             rebalance_interval: rebalance_interval(flags)?,
         }))
     }
@@ -95,9 +86,7 @@ fn rebalance_interval(flags: &ServeFlags) -> Result<Option<Duration>, SettingsEr
     if interval.0.is_zero() {
         return Ok(None);
     }
-    let (min, max) = REBALANCE_RANGE;
-    let interval = in_range("rebalance-interval", interval, min, max)?;
-    Ok(Some(interval.0))
+    time_in("rebalance-interval", interval, REBALANCE_SECONDS).map(Some)
 }
 
 /// Parses the URL. Objects and the token travel in clear text over `http`, so it is for loopback only.

@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
 use super::file::{self, FileError};
-use super::removed::{removed_flag, replacement};
+use super::removed::{in_command_line, replacement};
 use super::suggestion::{did_you_mean, nearest};
 use crate::cli::{self, Flags};
 
@@ -75,7 +75,7 @@ pub(super) fn read(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Flags, FlagsError> {
     let typed = cli::command().try_get_matches_from(&arguments);
-    let typed = typed.map_err(|error| match removed_flag(&error) {
+    let typed = typed.map_err(|error| match in_command_line(&error) {
         Some((origin, replacement)) => FlagsError::Removed {
             origin,
             replacement,
@@ -139,6 +139,21 @@ fn flag_names(command: &clap::Command) -> Vec<String> {
         .filter(|name| !matches!(*name, "help" | "version"))
         .map(str::to_owned)
         .collect()
+}
+
+/// The settings of a file, in the order of the help of `serve`: the id of each flag and its key.
+pub(super) fn keys() -> Vec<(String, String)> {
+    let names = settings_of_file().into_iter();
+    names.map(|name| (id_of(&name), key_of(&name))).collect()
+}
+
+/// The names of the flags that a file may hold. The file is one of `serve`, whichever command reads it: a key that `serve` does not have
+/// would keep it from starting.
+fn settings_of_file() -> Vec<String> {
+    let command = cli::command();
+    let names = command.find_subcommand("serve").map(flag_names);
+    let names = names.unwrap_or_default().into_iter();
+    names.filter(|name| name != "config").collect()
 }
 
 fn id_of(name: &str) -> String {
@@ -291,18 +306,11 @@ fn file_path(matches: &ArgMatches, decisions: &LayerDecisions) -> Option<PathBuf
 }
 
 fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<LayerValue>, FlagsError> {
-    // The file is one of `serve`, whichever command reads it: a key that `serve` does not have would keep it from starting.
-    let names = cli::command()
-        .find_subcommand("serve")
-        .map(flag_names)
-        .unwrap_or_default();
+    let names = settings_of_file();
     let mut values = Vec::new();
     for entry in file::read(path)? {
         let origin = format!("{}:{}: {}", path.display(), entry.line, entry.key);
-        let flag = names
-            .iter()
-            .find(|name| *name != "config" && key_of(name) == entry.key);
-        let Some(flag) = flag else {
+        let Some(flag) = names.iter().find(|name| key_of(name) == entry.key) else {
             if let Some(replacement) = replacement(&entry.key) {
                 return Err(FlagsError::Removed {
                     origin,

@@ -18,14 +18,8 @@ pub enum LiveSetting {
     DriftInterval,
     /// `idleResourceTimeout`
     IdleResourceTimeout,
-    /// `listStallMax`
-    ListStallMax,
-    /// `listWaitMax`
-    ListWaitMax,
     /// `listsMax`
     ListsMax,
-    /// `listsWaitingMax`
-    ListsWaitingMax,
     /// `logFilter`
     LogFilter,
     /// `logLevel`
@@ -40,15 +34,12 @@ pub enum LiveSetting {
 
 impl LiveSetting {
     /// All of them, by key.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 10] = [
         Self::DrainDelay,
         Self::DrainTimeout,
         Self::DriftInterval,
         Self::IdleResourceTimeout,
-        Self::ListStallMax,
-        Self::ListWaitMax,
         Self::ListsMax,
-        Self::ListsWaitingMax,
         Self::LogFilter,
         Self::LogLevel,
         Self::MemoryMax,
@@ -64,10 +55,7 @@ impl LiveSetting {
             Self::DrainTimeout => "drainTimeout",
             Self::DriftInterval => "driftInterval",
             Self::IdleResourceTimeout => "idleResourceTimeout",
-            Self::ListStallMax => "listStallMax",
-            Self::ListWaitMax => "listWaitMax",
             Self::ListsMax => "listsMax",
-            Self::ListsWaitingMax => "listsWaitingMax",
             Self::LogFilter => "logFilter",
             Self::LogLevel => "logLevel",
             Self::MemoryMax => "memoryMax",
@@ -130,12 +118,11 @@ impl ConfigurationFile {
             return None;
         };
         let path = serve.config.clone().filter(|path| path.is_file())?;
-        let settings = Settings::resolve(flags.clone()).ok()?;
         Some(Self {
             path,
             arguments,
             variable,
-            in_force: values(&settings)?,
+            in_force: values(flags)?,
         })
     }
 
@@ -153,9 +140,9 @@ impl ConfigurationFile {
         let flags = layers::read(self.arguments.clone(), self.variable);
         let flags =
             flags.map_err(|error| InvalidConfiguration(error.one_line().unwrap_or_default()))?;
+        let new = values(&flags);
         let settings =
             Settings::resolve(flags).map_err(|error| InvalidConfiguration(error.to_string()))?;
-        let new = values(&settings);
         let (Some(new), ProcessTask::Serve(serve)) = (new, settings.task) else {
             return Err(InvalidConfiguration("not the settings of serve".to_owned()));
         };
@@ -196,14 +183,16 @@ impl ConfigurationFile {
     }
 }
 
-/// The values of the settings of `serve`; `None` for another command.
-fn values(settings: &Settings) -> Option<SettingValues> {
-    let ProcessTask::Serve(serve) = &settings.task else {
+/// The values of the settings of `serve`; `None` for another command, and if a path is not UTF-8, which a file could not say.
+fn values(flags: &Flags) -> Option<SettingValues> {
+    let Command::Serve(serve) = &flags.command else {
         return None;
     };
-    let text = print::file(&settings.process, serve);
-    let lines = text.lines().filter_map(|line| line.split_once(": "));
-    let values = lines.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let values = print::values(&flags.process, serve).ok()?.into_iter();
+    let values = values.map(|(key, value)| match value.as_str() {
+        Some(text) => (key, text.to_owned()),
+        None => (key, value.to_string()),
+    });
     Some(values.collect())
 }
 

@@ -1,10 +1,11 @@
 //! Settings of the process, the same for every command.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
-use super::settings_error::{SettingsError, in_range};
+use super::settings_error::{SettingsError, in_range, time_in};
 use crate::cli::{self, LogFormat, LogLevel};
 use crate::log_filter::LogFilter;
 
@@ -29,7 +30,7 @@ pub struct ProcessSettings {
 const WORKER_THREADS_MAX: usize = 1_024;
 
 /// A longer shutdown than an hour is a typing error.
-const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+const DRAIN_SECONDS: RangeInclusive<u64> = 0..=3_600;
 
 impl ProcessSettings {
     pub(super) fn resolve(flags: &cli::ProcessFlags) -> Result<Self, SettingsError> {
@@ -37,23 +38,18 @@ impl ProcessSettings {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             count => in_range("worker-threads", count, 1, WORKER_THREADS_MAX)?,
         };
-        let drain_timeout = in_range(
-            "drain-timeout",
-            flags.drain_timeout,
-            cli::TimeSpan(Duration::ZERO),
-            cli::TimeSpan(DRAIN_TIMEOUT_MAX),
-        )?;
+        let drain_timeout = time_in("drain-timeout", flags.drain_timeout, DRAIN_SECONDS)?;
         Ok(Self {
             log_format: flags.log_format,
             log_level: flags.log_level,
             log_filter: flags.log_filter.clone(),
             worker_threads,
-            drain_timeout: drain_timeout.0,
+            drain_timeout,
             drain_delay: in_range(
                 "drain-delay",
                 flags.drain_delay,
                 cli::TimeSpan(Duration::ZERO),
-                drain_timeout,
+                cli::TimeSpan(drain_timeout),
             )?
             .0,
         })

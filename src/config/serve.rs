@@ -1,5 +1,8 @@
 //! Validates the flags of `serve` and turns them into settings.
 
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::audit::AuditSettings;
@@ -11,58 +14,48 @@ use super::serve_settings::{
     AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,
     UpstreamSource,
 };
-use super::settings_error::{SettingsError, in_range, refuse_user_info, words};
+use super::settings_error::{SettingsError, in_range, refuse_user_info, time_in, words};
 use super::traces::TraceSettings;
 use super::transport::{ListenTransport, SniCertificate};
-use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
+use crate::cli::{AuthMode, ByteLen, ServeFlags};
 use crate::resource::names::is_dns_subdomain;
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 
-/// A smaller frame does not hold an ordinary object; a larger one could exhaust the machine's memory.
-const FRAME_LEN_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 10), ByteLen(1 << 30));
-/// The API server keeps at least 100 events; sixteen million events exceed any machine's memory.
-const RING_EVENTS_RANGE: (usize, usize) = (100, 1 << 24);
-/// A terabyte; a larger number is a typing error.
-const RING_BYTES_LIMIT: ByteLen = ByteLen(1 << 40);
+/// Ten times etcd's limit of 1.5 MiB for one object, because JSON can be longer than the stored form.
+const FRAME_LEN_MAX: usize = 16 << 20;
+/// People do not notice 2 ms, and controllers do not react faster; under load many events then share one write.
+const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
+/// The API server's own upper bound for the history of a watch cache (docs/PROTOCOL.md §10, "history window").
+const RING_EVENTS: usize = 102_400;
+/// A history that may be longer than usual has one event for this many bytes, about what a pod of a busy cluster has.
+const RING_EVENT_LEN: usize = 4 << 10;
+/// As much as a large cluster's objects take twice: each cache's file has at most about twice the length of its objects.
+const STATE_BYTES_MAX: usize = 8 << 30;
+/// The checkpoints of caches that fit into the bound of memory have at most about twice its length, for the same reason.
+const STATE_PER_MEMORY: usize = 2;
+/// What a killed process loses is read again from upstream, which has a minute's history.
+const STATE_INTERVAL: Duration = Duration::from_secs(1);
+/// A waiting list costs little more than its connection, so a thundering herd can wait in the queue instead of being refused and
+/// coming back.
+const LISTS_WAITING_PER_PERMIT: usize = 64;
+/// Half of the minute within which the API server answers a request.
+const LIST_WAIT_MAX: Duration = Duration::from_secs(30);
+/// With the frames in which lists are sent, a client that reads less than 32 KB/s. A busy but healthy client reads faster.
+const LIST_STALL_MAX: Duration = Duration::from_secs(2);
+
+/// A shorter history does not hold an ordinary object; a terabyte is a typing error.
+const RING_BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 10), ByteLen(1 << 40));
 /// A day; memory bounds the history much earlier.
-const RING_AGE_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
+const RING_AGE_SECONDS: RangeInclusive<u64> = 0..=86_400;
 /// A page a day compares hardly anything; a longer interval is a typing error.
-const DRIFT_INTERVAL_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
-/// Clients notice a longer delay than a second, and leader election fails at ten seconds.
-const COALESCE_DELAY_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(1));
+const DRIFT_INTERVAL_SECONDS: RangeInclusive<u64> = 0..=86_400;
+/// Without a minimum every reconnect of a single client would cause a list upstream; longer than a week is as good as pinned.
+const IDLE_SECONDS: RangeInclusive<u64> = 1..=7 * 86_400;
+/// Within a second no watch can be opened again; after a day nobody needs to be told.
+const STALENESS_SECONDS: RangeInclusive<u64> = 1..=86_400;
 /// As many as the client keeps states of. Control planes have three to five.
 const API_SERVERS_MAX: usize = 16;
-
-/// Without a minimum every reconnect of a single client would cause a list upstream; longer than a week is as good as pinned.
-const IDLE_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_secs(1)),
-    TimeSpan(Duration::from_secs(7 * 86_400)),
-);
-
-/// Within a second no watch can be opened again; after a day nobody needs to be told.
-const STALENESS_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_secs(1)),
-    TimeSpan(Duration::from_secs(86_400)),
-);
-
-/// With less than a megabyte nothing fits; a terabyte is a typing error.
-const STATE_BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(1 << 20), ByteLen(1 << 40));
-/// Shorter intervals write blocks of few events; after a minute upstream may no longer have what was not written.
-const STATE_INTERVAL_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_millis(100)),
-    TimeSpan(Duration::from_secs(60)),
-);
-
 /// Zero would serve no client; more than sixteen million exceed one machine.
 const COUNT_RANGE: (usize, usize) = (1, 1 << 24);
-/// Every client pauses for less than a tenth of a second now and then.
-const LIST_STALL_RANGE: (TimeSpan, TimeSpan) = (
-    TimeSpan(Duration::from_millis(100)),
-    TimeSpan(Duration::from_secs(3_600)),
-);
-/// Clients give up after a minute, the API server's own timeout.
-const LIST_WAIT_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(60));
 /// With less than the process itself needs, every client would be refused.
 const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));
 
@@ -73,17 +66,12 @@ impl ServeSettings {
         refuse_exposure(&flags, &transport)?;
         refuse_same_address(&flags)?;
         let auth = AuthSettings::resolve(&flags, &transport)?;
-        let frame_len_max = in_range(
-            "frame-len-max",
-            flags.frame_len_max,
-            FRAME_LEN_RANGE.0,
-            FRAME_LEN_RANGE.1,
-        )?;
         let cached = cache_lists(&flags)?;
         Ok(Self {
             upstream,
             api_servers,
-            frame_len_max: frame_len_max.0,
+            // A history that cannot hold the longest frame would drop an event before a client could read it.
+            frame_len_max: FRAME_LEN_MAX.min(flags.ring_bytes_max.0),
             listen: flags.listen,
             transport,
             operator_listen: flags.operator_listen,
@@ -92,36 +80,20 @@ impl ServeSettings {
             admin_listen: flags.admin_listen,
             pin_resources: pinned(&flags, &cached)?,
             cached,
-            idle_resource_timeout: in_range(
+            idle_resource_timeout: time_in(
                 "idle-resource-timeout",
                 flags.idle_resource_timeout,
-                IDLE_RANGE.0,
-                IDLE_RANGE.1,
-            )?
-            .0,
+                IDLE_SECONDS,
+            )?,
             ring: ring(&flags)?,
             catch_up: patterns("catch-up-resources", &flags.catch_up_resources)?,
-            coalesce_delay_max: in_range(
-                "coalesce-delay-max",
-                flags.coalesce_delay_max,
-                TimeSpan(Duration::ZERO),
-                COALESCE_DELAY_LIMIT,
-            )?
-            .0,
-            staleness_bound: in_range(
-                "staleness-bound",
-                flags.staleness_bound,
-                STALENESS_RANGE.0,
-                STALENESS_RANGE.1,
-            )?
-            .0,
-            drift_interval: in_range(
+            coalesce_delay_max: COALESCE_DELAY_MAX,
+            staleness_bound: time_in("staleness-bound", flags.staleness_bound, STALENESS_SECONDS)?,
+            drift_interval: time_in(
                 "drift-interval",
                 flags.drift_interval,
-                TimeSpan(Duration::ZERO),
-                DRIFT_INTERVAL_LIMIT,
-            )?
-            .0,
+                DRIFT_INTERVAL_SECONDS,
+            )?,
             state: state(&flags)?,
             handover: HandoverSettings::resolve(&flags)?,
             admission: admission(&flags)?,
@@ -129,7 +101,7 @@ impl ServeSettings {
                 users: words(&flags.exempt_users),
                 groups: words(&flags.exempt_groups),
             },
-            forwards: forwards(&flags)?,
+            forwards: ForwardLimits::default(),
             requests_per_goaway: flags.requests_per_goaway,
             traces: TraceSettings::resolve(&flags)?,
         })
@@ -335,20 +307,25 @@ fn state(flags: &ServeFlags) -> Result<Option<StateSettings>, SettingsError> {
             flag,
             needed: "--state-dir",
         };
-        return match (&flags.state_key_file, flags.state_exclude.is_empty()) {
+        return match (
+            &flags.state_key_file,
+            words(&flags.state_exclude).is_empty(),
+        ) {
             (Some(_), _) => Err(needs("state-key-file")),
             (None, false) => Err(needs("state-exclude")),
             (None, true) => Ok(None),
         };
     };
-    let (min, max) = STATE_BYTES_RANGE;
-    let len_max = in_range("state-bytes-max", flags.state_bytes_max, min, max)?;
-    let (min, max) = STATE_INTERVAL_RANGE;
+    let memory_max = match flags.memory_max.0 {
+        0 => usize::MAX,
+        bytes => bytes,
+    };
+    let len_max = STATE_BYTES_MAX.min(memory_max.saturating_mul(STATE_PER_MEMORY));
     Ok(Some(StateSettings {
         directory: directory.clone(),
         key_file: flags.state_key_file.clone(),
-        len_max: len_max.0 as u64,
-        interval: in_range("state-interval", flags.state_interval, min, max)?.0,
+        len_max: len_max as u64,
+        interval: STATE_INTERVAL,
         excluded: patterns("state-exclude", &flags.state_exclude)?,
     }))
 }
@@ -388,47 +365,12 @@ fn pinned(
 }
 
 fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {
-    // A ring that cannot hold the longest frame would drop an event before a client could read it.
-    let bytes = in_range(
-        "ring-bytes-max",
-        flags.ring_bytes_max,
-        flags.frame_len_max,
-        RING_BYTES_LIMIT,
-    )?;
+    let (min, max) = RING_BYTES_RANGE;
+    let bytes_max = in_range("ring-bytes-max", flags.ring_bytes_max, min, max)?.0;
     Ok(RingLimits {
-        events_max: in_range(
-            "ring-events-max",
-            flags.ring_events_max,
-            RING_EVENTS_RANGE.0,
-            RING_EVENTS_RANGE.1,
-        )?,
-        bytes_max: bytes.0,
-        age_min: in_range(
-            "ring-age-min",
-            flags.ring_age_min,
-            TimeSpan(Duration::ZERO),
-            RING_AGE_LIMIT,
-        )?
-        .0,
-    })
-}
-
-fn forwards(flags: &ServeFlags) -> Result<ForwardLimits, SettingsError> {
-    let (min, max) = COUNT_RANGE;
-    Ok(ForwardLimits {
-        requests_max: in_range(
-            "forwarded-requests-max",
-            flags.forwarded_requests_max,
-            min,
-            max,
-        )?,
-        watches_max: in_range(
-            "forwarded-watches-max",
-            flags.forwarded_watches_max,
-            min,
-            max,
-        )?,
-        tunnels_max: in_range("tunnels-max", flags.tunnels_max, min, max)?,
+        events_max: RING_EVENTS.max(bytes_max / RING_EVENT_LEN),
+        bytes_max,
+        age_min: time_in("ring-age-min", flags.ring_age_min, RING_AGE_SECONDS)?,
     })
 }
 
@@ -442,25 +384,14 @@ fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
             MEMORY_RANGE.1,
         )?;
     }
+    let lists_max = in_range("lists-max", flags.lists_max, min, max)?;
     Ok(AdmissionLimits {
         connections_max: in_range("connections-max", flags.connections_max, 0, max)?,
         watches_max: in_range("watches-max", flags.watches_max, min, max)?,
-        lists_max: in_range("lists-max", flags.lists_max, min, max)?,
-        lists_waiting_max: in_range("lists-waiting-max", flags.lists_waiting_max, 0, max)?,
-        list_wait_max: in_range(
-            "list-wait-max",
-            flags.list_wait_max,
-            TimeSpan(Duration::ZERO),
-            LIST_WAIT_LIMIT,
-        )?
-        .0,
-        list_stall_max: in_range(
-            "list-stall-max",
-            flags.list_stall_max,
-            LIST_STALL_RANGE.0,
-            LIST_STALL_RANGE.1,
-        )?
-        .0,
+        lists_max,
+        lists_waiting_max: LISTS_WAITING_PER_PERMIT * lists_max,
+        list_wait_max: LIST_WAIT_MAX,
+        list_stall_max: LIST_STALL_MAX,
         memory_max: flags.memory_max.0,
     })
 }

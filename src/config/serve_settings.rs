@@ -10,7 +10,6 @@ use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
 use super::traces::TraceSettings;
 use super::transport::ListenTransport;
-use crate::cli;
 use crate::resource::Gvr;
 
 /// Settings of the gateway.
@@ -150,9 +149,12 @@ pub struct ForwardLimits {
 impl Default for ForwardLimits {
     fn default() -> Self {
         Self {
-            requests_max: cli::FORWARDED_REQUESTS_MAX,
-            watches_max: cli::FORWARDED_WATCHES_MAX,
-            tunnels_max: cli::TUNNELS_MAX,
+            // The capacity of the connections to upstream: 64 HTTP/2 connections with 90 streams each.
+            requests_max: 5_760,
+            // The same capacity again: short requests and watches have connections of their own, so neither takes the other's.
+            watches_max: 5_760,
+            // Each tunnel holds two connections and two buffers, so this is at most 320 MB and 8,192 open files.
+            tunnels_max: 4_096,
         }
     }
 }

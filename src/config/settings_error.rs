@@ -1,8 +1,11 @@
 //! Why settings are refused, and the checks that every command shares.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use super::suggestion::did_you_mean;
+use crate::cli::TimeSpan;
 
 /// An invalid setting, or settings that contradict each other. The message names the flag.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -64,6 +67,9 @@ pub enum SettingsError {
         /// Why the value is invalid.
         reason: String,
     },
+    /// A path that a configuration file cannot hold.
+    #[error("a path is not UTF-8, so it cannot be written into a file")]
+    NotUtf8,
     /// A pipe that a setting names as a file cannot be read in time.
     #[error("cannot read {}: {reason}", path.display())]
     Pipe {
@@ -118,6 +124,17 @@ pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
         min: min.to_string(),
         max: max.to_string(),
     })
+}
+
+/// Returns `given` if it has so many seconds.
+pub(super) fn time_in(
+    flag: &'static str,
+    given: TimeSpan,
+    seconds: RangeInclusive<u64>,
+) -> Result<Duration, SettingsError> {
+    let bound = |seconds| TimeSpan(Duration::from_secs(seconds));
+    let (min, max) = (bound(*seconds.start()), bound(*seconds.end()));
+    in_range(flag, given, min, max).map(|time| time.0)
 }
 
 /// The elements of a list. Empty strings are left out: an empty value is how a shell or a file writes an empty list.

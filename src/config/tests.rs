@@ -283,29 +283,22 @@ fn settings_that_contradict_each_other_are_refused() {
 fn values_out_of_range_name_their_flag() {
     for (flag, name) in [
         (
-            "--frame-len-max 1KiB",
-            "--frame-len-max must be between 64KiB and 1GiB, not 1KiB",
-        ),
-        (
             "--lists-max 0",
             "--lists-max must be between 1 and 16777216, not 0",
         ),
         (
-            "--list-wait-max 2m",
-            "--list-wait-max must be between 0s and 1m, not 2m",
-        ),
-        (
             "--memory-max 1MiB",
-            "--memory-max must be between 64MiB and 1048576GiB, not 1MiB",
+            "--memory-max must be between 64Mi and 1024Ti, not 1Mi",
         ),
         (
-            "--ring-bytes-max 1MiB",
-            "--ring-bytes-max must be between 16MiB and",
+            "--ring-bytes-max 1Ki",
+            "--ring-bytes-max must be between 64Ki and 1Ti, not 1Ki",
         ),
-        ("--ring-events-max 1", "--ring-events-max"),
         ("--ring-age-min 48h", "--ring-age-min"),
-        ("--coalesce-delay-max 2s", "--coalesce-delay-max"),
-        ("--idle-resource-timeout 0s", "--idle-resource-timeout"),
+        (
+            "--idle-resource-timeout 0s",
+            "--idle-resource-timeout must be between 1s and 168h, not 0s",
+        ),
         ("--drain-timeout 2h", "--drain-timeout"),
         (
             "--drain-delay 26s",
@@ -379,7 +372,7 @@ fn several_api_servers_are_different_and_alike() {
 #[test]
 fn flags_go_before_environment_before_file_before_defaults() {
     let file = format!(
-        "{HEAD}listen: 127.0.0.1:1\nadminListen: 127.0.0.1:2\nringEventsMax: 300\nlogLevel: debug\n"
+        "{HEAD}listen: 127.0.0.1:1\nadminListen: 127.0.0.1:2\nlistsMax: 300\nlogLevel: debug\n"
     );
     let variables = [
         ("KUBE_FANOUT_LISTEN", "127.0.0.1:11"),
@@ -389,7 +382,7 @@ fn flags_go_before_environment_before_file_before_defaults() {
     let found = serve(&line, &variables, Some(&file)).unwrap();
     assert_eq!(found.listen.port(), 21);
     assert_eq!(found.admin_listen.port(), 12);
-    assert_eq!(found.ring.events_max, 300);
+    assert_eq!(found.admission.lists_max, 300);
     assert_eq!(found.ring.age_min, cli::RING_AGE_MIN.0);
     let all = settings(&format!("serve {line}"), &variables, Some(&file)).unwrap();
     assert_eq!(all.process.log_level, LogLevel::Debug);
@@ -544,14 +537,33 @@ fn resources_of_kubernetes_itself_are_pinned_without_their_version() {
 
 #[test]
 fn lengths_of_kubernetes_are_read_in_flags_variables_and_files() {
-    let file = format!("{HEAD}stateBytesMax: 1.5Gi\nmemoryMax: 2e9\nstateDir: /state\n");
-    let line = format!("{PLAIN} --frame-len-max 8Mi --config {{file}}");
+    let file = format!("{HEAD}memoryMax: 2e9\n");
+    let line = format!("{PLAIN} --config {{file}}");
     let variables = [("KUBE_FANOUT_RING_BYTES_MAX", "500Mi")];
     let found = serve(&line, &variables, Some(&file)).unwrap();
-    assert_eq!(found.frame_len_max, 8 << 20);
     assert_eq!(found.ring.bytes_max, 500 << 20);
-    assert_eq!(found.state.unwrap().len_max, 3 << 29);
     assert_eq!(found.admission.memory_max, 2_000_000_000);
+    let found = serve(&format!("{line} --memory-max 1.5Gi"), &[], Some(&file));
+    assert_eq!(found.unwrap().admission.memory_max, 3 << 29);
+}
+
+#[test]
+fn bounds_that_are_no_settings_follow_from_those_that_are() {
+    let found = |flags: &str| serve(&format!("{PLAIN} --state-dir /s {flags}"), &[], None).unwrap();
+    let default = found("");
+    assert_eq!(default.frame_len_max, 16 << 20);
+    assert_eq!(default.ring.events_max, 102_400);
+    assert_eq!(default.admission.lists_waiting_max, 16_384);
+    assert_eq!(default.auth.deny_ttl.as_secs(), 30);
+    assert_eq!(default.state.unwrap().len_max, 8 << 30);
+    // A longer frame would push every other event out of the history.
+    assert_eq!(found("--ring-bytes-max 1Mi").frame_len_max, 1 << 20);
+    assert_eq!(found("--ring-bytes-max 1Gi").ring.events_max, 1 << 18);
+    assert_eq!(found("--lists-max 2").admission.lists_waiting_max, 128);
+    assert_eq!(found("--auth-allow-ttl 0s").auth.deny_ttl.as_secs(), 0);
+    let bounded = |flags: &str| found(flags).state.unwrap().len_max;
+    assert_eq!(bounded("--memory-max 1Gi"), 2 << 30);
+    assert_eq!(bounded("--memory-max 64Gi"), 8 << 30);
 }
 
 #[test]
@@ -587,12 +599,7 @@ fn a_wrong_variable_is_named_and_strange_ones_are_left_alone() {
 #[track_caller]
 fn prints_what_reads_back(line: &str) {
     let direct = settings(&format!("serve {line}"), &[], None).unwrap();
-    let ProcessTask::Print(text) = settings(&format!("config print {line}"), &[], None)
-        .unwrap()
-        .task
-    else {
-        panic!("not printed");
-    };
+    let text = printed(&format!("config print {line}")).unwrap();
     assert_eq!(
         settings("serve --config {file}", &[], Some(&text)),
         Ok(direct),
@@ -613,14 +620,13 @@ fn printed_settings_read_back_as_the_same_settings() {
     prints_what_reads_back(
         "--kubeconfig /a: --context on --tls-cert '#c --tls-key [k --auth none --listen [::1]:0 --log-format json \
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
-         --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3 \
-         --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB \
-         --catch-up-resources pods,*.*.k8s.io --staleness-bound 2m --drift-interval 0s --drain-delay 3s --requests-per-goaway 1000 \
-         --list-stall-max 9s --forwarded-requests-max 10 --forwarded-watches-max 11 --tunnels-max 12",
+         --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --worker-threads 3 \
+         --connections-max 5 --watches-max 6 --lists-max 7 --memory-max 1GiB \
+         --catch-up-resources pods,*.*.k8s.io --staleness-bound 2m --drift-interval 0s --drain-delay 3s --requests-per-goaway 1000",
     );
     prints_what_reads_back(
         "--in-cluster --tls-cert c --tls-key k --tls-sni-cert-key a,b:x.y;c,d --client-ca-file ca --anonymous --auth rbac \
-         --token-audiences https://a,b --auth-allow-ttl 1s --auth-deny-ttl 0s --reauthorize-interval 5s \
+         --token-audiences https://a,b --auth-allow-ttl 1s --reauthorize-interval 5s \
          --reauthorize-grace 0s --requestheader-client-ca-file r --requestheader-allowed-names n,m \
          --requestheader-uid-headers X-Uid --audit-policy-file p --audit-log-path /l \
          --operator-listen [::]:1 --exempt-users a,system:b \
@@ -628,15 +634,40 @@ fn printed_settings_read_back_as_the_same_settings() {
     );
     prints_what_reads_back(&format!("{PLAIN} --audit-policy-file p --audit-log-path -"));
     prints_what_reads_back(&format!(
-        "{PLAIN} --state-dir /s --state-key-file k --state-bytes-max 64MiB --state-interval 5s --state-exclude pods,*.*.k8s.io"
+        "{PLAIN} --state-dir /s --state-key-file k --state-exclude pods,*.*.k8s.io"
     ));
     prints_what_reads_back(&format!(
         "{PLAIN} --handover-from https://peers.a.svc:8443 --handover-ca-file ca --handover-server-name b --handover-token-file t \
-         --handover-timeout 5s --handover-bytes-max 64MiB --rebalance-interval 30s"
+         --rebalance-interval 30s"
     ));
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",
     );
+}
+
+#[test]
+fn settings_are_printed_as_kubernetes_writes_them() {
+    let line = format!("config print {PLAIN} --ring-bytes-max 67108864 --ring-age-min 90s");
+    let text = printed(&line).unwrap();
+    for line in [
+        "upstream: [\"http://127.0.0.1:8001\"]",
+        "plainHttp: true",
+        "auth: \"none\"",
+        "requestheaderUidHeaders: []",
+        "idleResourceTimeout: 10m",
+        "ringBytesMax: 64Mi",
+        "ringAgeMin: 1m30s",
+        "rebalanceInterval: 0s",
+        "watchesMax: 250000",
+        "otlpRatio: 0.01",
+        "drainTimeout: 25s",
+    ] {
+        assert!(
+            text.lines().any(|printed| printed == line),
+            "{line}\n{text}"
+        );
+    }
+    assert!(!text.contains("kubeconfig"), "{text}");
 }
 
 #[test]
@@ -657,14 +688,6 @@ fn caches_are_taken_over_only_where_nobody_listens() {
         (
             "--handover-from https://a --handover-server-name a_b",
             "not a host name",
-        ),
-        (
-            "--handover-from https://a --handover-timeout 0s",
-            "must be between",
-        ),
-        (
-            "--handover-from https://a --handover-bytes-max 1",
-            "must be between",
         ),
         ("--rebalance-interval 30s", "needs --handover-from"),
         (
@@ -863,6 +886,14 @@ fn a_setting_that_was_removed_is_refused_with_what_replaces_it() {
     assert!(
         message.starts_with(&format!("KUBE_FANOUT_CANARY_NAMESPACE: {replaced}")),
         "{message}"
+    );
+    refused(
+        &format!("serve {PLAIN} --lists-waiting-max 3"),
+        "--lists-waiting-max: was removed: it is 64 times --lists-max",
+    );
+    refused(
+        "size --watches 5000",
+        "kube-fanout size: was removed: docs/SCALING.md has",
     );
 }
 

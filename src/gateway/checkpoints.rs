@@ -304,7 +304,9 @@ impl Checkpoint {
         let Some(capture) = fitting_capture(&served.cache, room) else {
             self.directory.remove(&self.key)?;
             self.metrics.bytes.set(0);
-            return Err(io::Error::other("it does not fit (--state-bytes-max)"));
+            return Err(io::Error::other(
+                "it does not fit (twice --memory-max, and 8Gi at most)",
+            ));
         };
         let clock = clock();
         let version = capture.snapshot().resource_version;

@@ -37,26 +37,25 @@ pub(super) fn bounded(passthrough: Passthrough) -> Passthrough {
     passthrough.bounded(FORWARDS, files())
 }
 
-/// Subtracts the operators' share from the limits of all other clients: open files, and requests on connections to upstream.
-pub(super) fn set_apart(settings: &mut ServeSettings) {
+/// The limits of all other clients: without the operators' open files, and without their requests on connections to upstream.
+pub(super) fn limits_of_clients(settings: &ServeSettings) -> (AdmissionLimits, ForwardLimits) {
+    let (admission, forwards) = (settings.admission, settings.forwards);
     if settings.operator_listen.is_none() {
-        return;
+        return (admission, forwards);
     }
-    let clients = OpenFiles::of_process(settings.admission.connections_max).clients;
-    let least = clients.min(1);
-    settings.admission.connections_max = (clients - FILES.min(clients / FILES_SHARE)).max(least);
+    let clients = OpenFiles::of_process(admission.connections_max).clients;
+    let connections_max = clients - FILES.min(clients / FILES_SHARE);
     let all = ForwardLimits::default();
-    let forwards = &mut settings.forwards;
-    let rest = |configured: usize, all: usize, operators: usize| configured.min(all - operators);
-    *forwards = ForwardLimits {
-        requests_max: rest(
-            forwards.requests_max,
-            all.requests_max,
-            FORWARDS.requests_max,
-        ),
-        watches_max: rest(forwards.watches_max, all.watches_max, FORWARDS.watches_max),
-        tunnels_max: forwards.tunnels_max,
+    let admission = AdmissionLimits {
+        connections_max: connections_max.max(clients.min(1)),
+        ..admission
     };
+    let forwards = ForwardLimits {
+        requests_max: (all.requests_max - FORWARDS.requests_max).min(forwards.requests_max),
+        watches_max: (all.watches_max - FORWARDS.watches_max).min(forwards.watches_max),
+        ..forwards
+    };
+    (admission, forwards)
 }
 
 /// The operators' limits beside these for clients.
@@ -89,18 +88,17 @@ mod tests {
     #[test]
     fn operators_places_are_taken_from_everybody_elses() {
         let mut settings = ServeSettings::embedded("http://127.0.0.1:1".parse().unwrap());
-        let before = (settings.admission, settings.forwards);
-        set_apart(&mut settings);
-        assert_eq!((settings.admission, settings.forwards), before);
+        let all = (settings.admission, settings.forwards);
+        assert_eq!(limits_of_clients(&settings), all);
         settings.operator_listen = Some(settings.listen);
         let clients = OpenFiles::of_process(0).clients;
-        set_apart(&mut settings);
-        assert!(settings.admission.connections_max < clients);
-        assert!(settings.admission.connections_max >= clients - FILES);
+        let (admission, forwards) = limits_of_clients(&settings);
+        assert!(admission.connections_max < clients);
+        assert!(admission.connections_max >= clients - FILES);
         let all = ForwardLimits::default();
-        let together = settings.forwards.requests_max + FORWARDS.requests_max;
+        let together = forwards.requests_max + FORWARDS.requests_max;
         assert_eq!(together, all.requests_max);
-        let together = settings.forwards.watches_max + FORWARDS.watches_max;
+        let together = forwards.watches_max + FORWARDS.watches_max;
         assert_eq!(together, all.watches_max);
     }
 }

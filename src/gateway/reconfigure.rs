@@ -137,11 +137,7 @@ impl LiveParts {
                 limits.update(|values| values.memory_max = max);
                 self.change_admission(serve);
             }
-            LiveSetting::ListStallMax
-            | LiveSetting::ListWaitMax
-            | LiveSetting::ListsMax
-            | LiveSetting::ListsWaitingMax
-            | LiveSetting::WatchesMax => self.change_admission(serve),
+            LiveSetting::ListsMax | LiveSetting::WatchesMax => self.change_admission(serve),
         }
     }
 

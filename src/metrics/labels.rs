@@ -50,7 +50,7 @@ pub enum GiveUpReason {
     Forbidden,
     /// Upstream's responses cannot be parsed.
     Undecodable,
-    /// An object is longer than `--frame-len-max`.
+    /// An object is longer than 16 MiB, or than a history may be.
     TooLong,
     /// All streams for the gateway's upstream watches are in use.
     Saturated,

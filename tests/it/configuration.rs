@@ -77,7 +77,7 @@ async fn limits_of_a_changed_file_hold_and_an_invalid_one_changes_nothing() {
         &path,
         &file(
             &apiserver,
-            "watchesMax: 1\nframeLenMax: 8MiB\nringEventsMax: 500\n",
+            "watchesMax: 1\nringBytesMax: 8Mi\nringAgeMin: 5s\n",
         ),
     );
     let change = gateway.logged(CHANGED).await;
@@ -89,13 +89,16 @@ async fn limits_of_a_changed_file_hold_and_an_invalid_one_changes_nothing() {
     let needed =
         "these settings of the configuration file need a restart; their old values stay in force";
     let restart = gateway.logged(needed).await;
-    assert_eq!(restart["settings"], "frameLenMax, ringEventsMax");
+    assert_eq!(restart["settings"], "ringAgeMin, ringBytesMax");
     assert_eq!(watch_status(&gateway).await, 429);
 
-    replace(&path, &file(&apiserver, "watchesMax: 9\nlistWaitMax: 2h\n"));
+    replace(
+        &path,
+        &file(&apiserver, "watchesMax: 9\nstalenessBound: 48h\n"),
+    );
     let refused = gateway.logged(REFUSED).await;
     assert_eq!(refused["file"], "configuration");
-    let reason = "--list-wait-max must be between 0s and 1m, not 2h";
+    let reason = "--staleness-bound must be between 1s and 24h, not 48h";
     assert_eq!(refused["error"], reason);
     assert_eq!(watch_status(&gateway).await, 429);
     assert!(reloads(&gateway, "failed").await > 0);

@@ -6,18 +6,22 @@ mod protobuf;
 mod rights;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http::Method;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::config::{HandoverSettings, ServeSettings};
+use kube_fanout::shutdown::Drain;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::support::PATIENCE;
 use crate::support::client::{
-    CONFIGMAPS, HttpVersion, Watch, bytes, get, listed, metric, metric_of, send, text,
+    CONFIGMAPS, HttpVersion, Watch, bytes, get, listed, metric, metric_at, send, text,
 };
+use crate::support::gateway::Running;
 use crate::support::process::GatewayProcess;
 use peer::Answer;
 
@@ -64,16 +68,16 @@ async fn next(upstream: SocketAddr, peer: SocketAddr, more: &[&str]) -> GatewayP
 }
 
 /// Waits until the gateway is ready; returns what `/readyz` said before.
-async fn ready(gateway: &GatewayProcess) {
+async fn ready(admin: SocketAddr) {
     let give_up_at = Instant::now() + PATIENCE;
     loop {
-        let response = get(gateway.admin, "/readyz").await;
+        let response = get(admin, "/readyz").await;
         if response.status() == 200 {
             return;
         }
-        let checks = text(gateway.admin, "/readyz?verbose").await;
+        let checks = text(admin, "/readyz?verbose").await;
         assert!(Instant::now() < give_up_at, "not ready: {checks}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -89,7 +93,7 @@ async fn check_replaced((object_len, writes_per_second): (usize, u32), http: Htt
     client.read_events(100).await;
 
     let second = next(upstream, first.address, &[]).await;
-    ready(&second).await;
+    ready(second.admin).await;
     // No client has asked the second gateway yet.
     assert_eq!(metric(&second, TAKEN, "\"taken\"").await, 1.0);
     // A client that has been away since the beginning finds its version here, too.
@@ -145,12 +149,12 @@ async fn a_recent_checkpoint_comes_first() {
     let first = gateway(upstream, &[]).await;
     listed(first.address).await;
     let taking = next(upstream, first.address, &state).await;
-    ready(&taking).await;
+    ready(taking.admin).await;
     assert_eq!(metric(&taking, TAKEN, "\"taken\"").await, 1.0);
     taking.terminate();
 
     let restarted = next(upstream, first.address, &state).await;
-    ready(&restarted).await;
+    ready(restarted.admin).await;
     assert_eq!(listed(restarted.address).await, listed(upstream).await);
     assert_eq!(metric(&restarted, TAKEN, "\"taken\"").await, 0.0);
     let restores = "kube_fanout_checkpoint_restores_total";
@@ -221,71 +225,95 @@ async fn state(gateway: &GatewayProcess, name: &str) -> Bytes {
 }
 
 /// A gateway whose other gateway answers in this way for config maps, and as it should for services.
-async fn check_refused(answer: Answer, outcome: &str, more: &[&str]) {
-    let apiserver = apiserver().await;
-    let upstream = apiserver.address();
+const INDEX: &str = r#"{"caches":["configmaps.v1.json","services.v1.json","%","pods.v1.yaml"]}"#;
+
+/// A gateway that has both caches.
+async fn honest_gateway(upstream: SocketAddr) -> GatewayProcess {
     let honest = gateway(upstream, &[]).await;
     for path in [CONFIGMAPS, "/api/v1/services"] {
         assert_eq!(get(honest.address, path).await.status(), 200);
     }
-    check_refused_before(&apiserver, &honest, answer, (outcome, more)).await;
+    honest
+}
+
+async fn check_refused(answer: Answer, outcome: &str) {
+    let apiserver = apiserver().await;
+    let honest = honest_gateway(apiserver.address()).await;
+    check_refused_before(&apiserver, &honest, answer, outcome).await;
 }
 
 async fn check_refused_before(
     apiserver: &Apiserver,
     honest: &GatewayProcess,
     answer: Answer,
-    (outcome, more): (&str, &[&str]),
+    outcome: &str,
 ) {
     let upstream = apiserver.address();
     let services = state(honest, "services.v1.json").await;
-    let index = r#"{"caches":["configmaps.v1.json","services.v1.json","%","pods.v1.yaml"]}"#;
-    let peer = peer::start(index, services, answer).await;
-    let taking = next(upstream, peer.address, more).await;
-    ready(&taking).await;
-    assert_eq!(listed(taking.address).await, listed(upstream).await);
-    assert_eq!(
-        metric(&taking, TAKEN, &format!("outcome=\"{outcome}\"")).await,
-        1.0
-    );
-    assert_eq!(metric(&taking, TAKEN, "").await, 1.0);
-    assert_eq!(metric(&taking, LISTS, "").await, 1.0);
-    // The other cache is not affected.
-    let services = get(taking.address, "/api/v1/services").await;
-    assert_eq!(services.status(), 200);
-    assert_eq!(
-        metric_of(&taking, "services", TAKEN, "\"taken\"").await,
-        1.0
-    );
-    assert_eq!(metric_of(&taking, "services", LISTS, "").await, 0.0);
+    let peer = peer::start(INDEX, services, answer).await;
+    let taking = next(upstream, peer.address, &[]).await;
+    check_not_taken(upstream, (taking.address, taking.admin), outcome).await;
     if outcome != "other_history" {
         taking.logged("the cache is not taken over").await;
     }
 }
 
+/// The same with a bound of handovers that a test can reach.
+async fn check_bounded(answer: Answer, outcome: &str, bound: fn(&mut HandoverSettings)) {
+    let apiserver = apiserver().await;
+    let upstream = apiserver.address();
+    let honest = honest_gateway(upstream).await;
+    let services = state(&honest, "services.v1.json").await;
+    let peer = peer::start(INDEX, services, answer).await;
+    let mut handover = HandoverSettings {
+        from: format!("http://{}", peer.address).parse().unwrap(),
+        ca_file: None,
+        server_name: None,
+        token_file: None,
+        timeout: PATIENCE,
+        len_max: 1 << 30,
+        rebalance_interval: None,
+    };
+    bound(&mut handover);
+    let mut settings = ServeSettings::embedded(format!("http://{upstream}").parse().unwrap());
+    settings.handover = Some(handover);
+    let taking = Running::start(settings, Drain::new()).await;
+    check_not_taken(upstream, (taking.address, taking.admin), outcome).await;
+}
+
+/// The config maps were listed upstream instead of being taken over, and the other cache is not affected.
+async fn check_not_taken(
+    upstream: SocketAddr,
+    (address, admin): (SocketAddr, SocketAddr),
+    outcome: &str,
+) {
+    ready(admin).await;
+    assert_eq!(listed(address).await, listed(upstream).await);
+    let value = async |resource, name, label: &str| metric_at(admin, resource, name, label).await;
+    let outcome = format!("outcome=\"{outcome}\"");
+    assert_eq!(value("configmaps", TAKEN, &outcome).await, 1.0);
+    assert_eq!(value("configmaps", TAKEN, "").await, 1.0);
+    assert_eq!(value("configmaps", LISTS, "").await, 1.0);
+    assert_eq!(get(address, "/api/v1/services").await.status(), 200);
+    assert_eq!(value("services", TAKEN, "\"taken\"").await, 1.0);
+    assert_eq!(value("services", LISTS, "").await, 0.0);
+}
+
 /// The state of config maps, changed in this way.
 async fn check_changed(change: fn(&mut Vec<u8>), outcome: &str) {
     let apiserver = apiserver().await;
-    let honest = gateway(apiserver.address(), &[]).await;
-    for path in [CONFIGMAPS, "/api/v1/services"] {
-        assert_eq!(get(honest.address, path).await.status(), 200);
-    }
+    let honest = honest_gateway(apiserver.address()).await;
     let mut bytes = state(&honest, "configmaps.v1.json").await.to_vec();
     change(&mut bytes);
     let answer = Answer::State(bytes.into());
-    check_refused_before(&apiserver, &honest, answer, (outcome, &[])).await;
+    check_refused_before(&apiserver, &honest, answer, outcome).await;
 }
 
 #[tokio::test]
 async fn nonsense_is_refused() {
-    check_refused(
-        Answer::State(Bytes::from_static(b"nonsense")),
-        "damaged",
-        &[],
-    )
-    .await;
-    check_refused(Answer::State(Bytes::new()), "damaged", &[]).await;
-    check_refused(Answer::Page("<html>"), "refused", &[]).await;
+    check_refused(Answer::State(Bytes::from_static(b"nonsense")), "damaged").await;
+    check_refused(Answer::State(Bytes::new()), "damaged").await;
+    check_refused(Answer::Page("<html>"), "refused").await;
     check_changed(|bytes| bytes[20_000] ^= 1, "damaged").await;
     check_changed(|bytes| bytes.push(0), "damaged").await;
     let halve = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2);
@@ -294,36 +322,32 @@ async fn nonsense_is_refused() {
 
 #[tokio::test]
 async fn a_state_that_breaks_off_is_refused() {
-    check_refused(Answer::Cut, "cut", &[]).await;
+    check_refused(Answer::Cut, "cut").await;
 }
 
 #[tokio::test]
-async fn a_silent_gateway_is_not_waited_for() {
-    check_refused(Answer::Silence, "timed_out", &["--handover-timeout", "1s"]).await;
-    check_refused(Answer::Drops, "timed_out", &["--handover-timeout", "1s"]).await;
+async fn a_silent_or_busy_gateway_is_not_waited_for() {
+    for answer in [Answer::Silence, Answer::Drops, Answer::Status(429)] {
+        check_bounded(answer, "timed_out", |handover| {
+            handover.timeout = Duration::from_secs(1);
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
 async fn an_endless_state_is_bounded() {
-    check_refused(
-        Answer::Endless,
-        "too_long",
-        &["--handover-bytes-max", "1MiB"],
-    )
+    check_bounded(Answer::Endless, "too_long", |handover| {
+        handover.len_max = 1 << 20;
+    })
     .await;
 }
 
 #[tokio::test]
-async fn refusals_and_busy_gateways_are_told_apart() {
-    check_refused(Answer::Status(403), "denied", &[]).await;
-    check_refused(Answer::Status(500), "refused", &[]).await;
-    check_refused(Answer::Status(404), "missing", &[]).await;
-    check_refused(
-        Answer::Status(429),
-        "timed_out",
-        &["--handover-timeout", "1s"],
-    )
-    .await;
+async fn refusals_are_told_apart() {
+    check_refused(Answer::Status(403), "denied").await;
+    check_refused(Answer::Status(500), "refused").await;
+    check_refused(Answer::Status(404), "missing").await;
 }
 
 #[tokio::test]
@@ -334,15 +358,15 @@ async fn states_of_other_resources_clusters_and_histories_are_refused() {
         assert_eq!(get(gateway.address, "/api/v1/services").await.status(), 200);
     }
     let services = Answer::State(state(&own, "services.v1.json").await);
-    check_refused_before(&one, &own, services, ("other_resource", &[])).await;
+    check_refused_before(&one, &own, services, "other_resource").await;
     let cluster = Answer::State(state(&foreign, "configmaps.v1.json").await);
-    check_refused_before(&one, &own, cluster, ("other_cluster", &[])).await;
+    check_refused_before(&one, &own, cluster, "other_cluster").await;
     // As where the cluster's uid cannot be read.
     let unknown = apiserver().await;
     let stranger = gateway(unknown.address(), &[]).await;
     listed(stranger.address).await;
     let history = Answer::State(state(&stranger, "configmaps.v1.json").await);
-    check_refused_before(&one, &own, history, ("other_history", &[])).await;
+    check_refused_before(&one, &own, history, "other_history").await;
 }
 
 /// A peer that is not there costs nothing but the attempt.
@@ -354,7 +378,7 @@ async fn a_gateway_starts_without_the_others() {
     let address = nobody.local_addr().unwrap();
     drop(nobody);
     let alone = next(upstream, address, &[]).await;
-    ready(&alone).await;
+    ready(alone.admin).await;
     assert_eq!(listed(alone.address).await, listed(upstream).await);
     assert_eq!(metric(&alone, TAKEN, "\"unreachable\"").await, 1.0);
     assert_eq!(metric(&alone, LISTS, "").await, 1.0);

@@ -53,7 +53,6 @@ impl Stage {
         [
             ["--upstream", &upstream],
             ["--state-dir", state],
-            ["--state-interval", "100ms"],
             ["--pin-resources", "configmaps.v1"],
             ["--ring-age-min", "1s"],
             ["--ring-bytes-max", "64MiB"],

@@ -68,8 +68,7 @@ fn each_live_setting_changes_alone_and_once() {
             LiveSetting::DrainDelay => "1s",
             LiveSetting::DrainTimeout => "20s",
             LiveSetting::DriftInterval | LiveSetting::IdleResourceTimeout => "90s",
-            LiveSetting::ListStallMax | LiveSetting::ListWaitMax => "5s",
-            LiveSetting::ListsMax | LiveSetting::ListsWaitingMax | LiveSetting::WatchesMax => "77",
+            LiveSetting::ListsMax | LiveSetting::WatchesMax => "77",
             LiveSetting::LogFilter => "warn,kube_fanout::upstream=debug",
             LiveSetting::LogLevel => "error",
             LiveSetting::MemoryMax => "1GiB",
@@ -91,12 +90,12 @@ fn each_live_setting_changes_alone_and_once() {
 
 #[test]
 fn settings_that_need_a_restart_are_named_until_they_are_as_they_were() {
-    let stage = Stage::new("", "frameLenMax: 16MiB\n");
-    stage.write("listen: 127.0.0.1:9443\nwatchesMax: 7\nanonymous: false\nframeLenMax: 8MiB\n");
-    let restart = vec!["frameLenMax".to_owned(), "listen".to_owned()];
+    let stage = Stage::new("", "ringBytesMax: 16Mi\n");
+    stage.write("listen: 127.0.0.1:9443\nwatchesMax: 7\nanonymous: false\nringBytesMax: 8Mi\n");
+    let restart = vec!["listen".to_owned(), "ringBytesMax".to_owned()];
     assert_eq!(stage.changed(), (vec!["watchesMax"], restart));
     // The same values in another form are no change.
-    stage.write("frameLenMax: 16777216\n");
+    stage.write("ringBytesMax: 16777216\n");
     assert_eq!(stage.changed(), (vec![], vec![]));
 }
 

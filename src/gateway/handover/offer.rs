@@ -29,7 +29,7 @@ const HANDOVERS_MAX: usize = 4;
 const HANDOVERS_PER_PEER: usize = 2;
 /// How long the other gateway may read nothing.
 const STALL_MAX: Duration = Duration::from_secs(10);
-/// How long a handover may take; the other gateway gives up no later (`--handover-timeout`).
+/// How long a handover may take; the other gateway gives up no later.
 const LENGTH_MAX: Duration = Duration::from_secs(600);
 /// After how many seconds to retry.
 const RETRY_AFTER_SECONDS: u32 = 1;

@@ -59,7 +59,7 @@ pub(super) enum HandoverError {
     TimedOut,
     #[error("it broke off: {0}")]
     Cut(String),
-    #[error("it is longer than --handover-bytes-max")]
+    #[error("it is longer than a cache may be")]
     TooLong,
     #[error(transparent)]
     State(RestoreError),

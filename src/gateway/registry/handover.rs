@@ -98,7 +98,7 @@ impl Registry {
             }
         };
         if timeout_at(give_up_at, start).await.is_err() {
-            info!("some caches were not taken over in time (--handover-timeout)");
+            info!("some caches were not taken over in time");
         }
     }
 }

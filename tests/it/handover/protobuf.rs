@@ -136,7 +136,7 @@ async fn check_replaced(http: HttpVersion) {
     client.read_frames(50).await;
 
     let second = next(upstream, first.address, &[]).await;
-    ready(&second).await;
+    ready(second.admin).await;
     // No client has asked the second gateway yet.
     assert_eq!(metric(&second, TAKEN, "\"taken\"").await, 1.0);
     // A client that has been away since the beginning finds its version here, too.

@@ -279,8 +279,8 @@ async fn settings_that_cannot_be_true_name_their_flag() {
             "--upstream",
         ),
         (
-            &["--plain-http", "--auth", "none", "--frame-len-max", "1"],
-            "--frame-len-max",
+            &["--plain-http", "--auth", "none", "--ring-bytes-max", "1"],
+            "--ring-bytes-max",
         ),
         (
             &["--plain-http", "--auth", "none", "--pin-resources", "po ds"],

@@ -110,8 +110,13 @@ pub(crate) async fn metric_of(
     name: &str,
     label: &str,
 ) -> f64 {
+    metric_at(gateway.admin, resource, name, label).await
+}
+
+/// The same of a gateway with this admin port.
+pub(crate) async fn metric_at(admin: SocketAddr, resource: &str, name: &str, label: &str) -> f64 {
     let resource = format!("resource=\"{resource}\"");
-    let page = text(gateway.admin, "/metrics").await;
+    let page = text(admin, "/metrics").await;
     let samples = page
         .lines()
         .filter(|line| line.starts_with(name) && line.contains(&resource) && line.contains(label));

@@ -5,26 +5,17 @@ refuse the value, in a pod that restarts again and again. deploy/check.py compar
 {{- define "kube-fanout.checkBounds" -}}
 {{- $times := dict
     "authAllowTtl" (list "0s" "1h")
-    "authDenyTtl" (list "0s" "1h")
     "reauthorizeInterval" (list "1s" "1h")
     "reauthorizeGrace" (list "0s" "24h")
     "idleResourceTimeout" (list "1s" "168h")
     "stalenessBound" (list "1s" "24h")
     "driftInterval" (list "0s" "24h")
     "ringAgeMin" (list "0s" "24h")
-    "coalesceDelayMax" (list "0s" "1s")
-    "stateInterval" (list "100ms" "1m")
-    "handoverTimeout" (list "1s" "10m")
     "rebalanceInterval" (list "5s" "1h")
-    "listWaitMax" (list "0s" "1m")
-    "listStallMax" (list "100ms" "1h")
     "drainTimeout" (list "0s" "1h") -}}
 {{- $lengths := dict
-    "frameLenMax" (list "64KiB" "1GiB")
-    "ringBytesMax" (list "16MiB" "1024GiB")
-    "stateBytesMax" (list "1MiB" "1024GiB")
-    "handoverBytesMax" (list "1MiB" "1024GiB")
-    "memoryMax" (list "64MiB" "1048576GiB") -}}
+    "ringBytesMax" (list "64Ki" "1Ti")
+    "memoryMax" (list "64Mi" "1024Ti") -}}
 {{- $tables := dict "kube-fanout.milliseconds" $times "kube-fanout.length" $lengths -}}
 {{- range $measure, $table := $tables -}}
 {{- range $key, $bounds := $table -}}
@@ -38,11 +29,5 @@ refuse the value, in a pod that restarts again and again. deploy/check.py compar
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}
-{{- /* The history of a resource must hold its longest event. These are the gateway's defaults. */}}
-{{- $frame := default "16MiB" $.Values.config.frameLenMax -}}
-{{- $ring := default "256MiB" $.Values.config.ringBytesMax -}}
-{{- if gt (include "kube-fanout.length" $frame | int64) (include "kube-fanout.length" $ring | int64) -}}
-{{- fail (printf "config.ringBytesMax: %v must be at least config.frameLenMax (%v)" $ring $frame) -}}
 {{- end -}}
 {{- end -}}

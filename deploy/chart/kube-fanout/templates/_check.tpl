@@ -90,9 +90,13 @@
 {{- end -}}
 {{- if .Values.state.enabled -}}
 {{- $size := include "kube-fanout.bytes" .Values.state.size -}}
-{{- $state := include "kube-fanout.length" (default "8GiB" .Values.config.stateBytesMax) | int64 -}}
-{{- if and (eq .Values.kind "StatefulSet") $size (gt (mul $state 2) (int64 $size)) -}}
-{{- fail (printf "state.size: %v must be at least twice config.stateBytesMax (%v): a checkpoint is written beside the previous one" .Values.state.size (default "8GiB" .Values.config.stateBytesMax)) -}}
+{{- $memory := include "kube-fanout.memoryMax" . -}}
+{{- $state := "8Gi" -}}
+{{- if $memory -}}
+{{- $state = min 8589934592 (mul 2 (include "kube-fanout.length" $memory | int64)) -}}
+{{- end -}}
+{{- if and (eq .Values.kind "StatefulSet") $size (gt (mul 2 (include "kube-fanout.bytes" $state | int64)) (int64 $size)) -}}
+{{- fail (printf "state.size: %v must be at least four times config.memoryMax, or 16Gi: a checkpoint is written beside the previous one" .Values.state.size) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -114,15 +118,7 @@
 {{- if and (hasKey .Values.config "stateExclude") (not .Values.state.enabled) -}}
 {{- fail "config.stateExclude: needs state.enabled" -}}
 {{- end -}}
-{{- $canary := "kube_fanout_watch_events_age_seconds shows how long events take, config.driftInterval whether any is missing" -}}
-{{- $rotation := "logrotate does it: a new file is created within a second once the audit log was moved away" -}}
-{{- $removed := dict
-    "canaryNamespace" $canary
-    "canaryInterval" $canary
-    "auditLogMaxsize" $rotation
-    "auditLogMaxbackup" $rotation
-    "auditLogMaxage" $rotation -}}
-{{- range $name, $replacement := $removed -}}
+{{- range $name, $replacement := include "kube-fanout.removed" . | fromYaml -}}
 {{- if hasKey $.Values.config $name -}}
 {{- fail (printf "config.%s: was removed: %s" $name $replacement) -}}
 {{- end -}}
@@ -277,4 +273,31 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* What replaces the settings that were removed (src/config/removed.rs). */}}
+{{- define "kube-fanout.removed" -}}
+{{- $canary := "kube_fanout_watch_events_age_seconds shows how long events take, config.driftInterval whether any is missing" -}}
+{{- $rotation := "logrotate does it: a new file is created within a second once the audit log was moved away" -}}
+{{- $forwarded := "it is 5760, or what the limit of open files leaves" -}}
+{{- dict
+    "canaryNamespace" $canary
+    "canaryInterval" $canary
+    "auditLogMaxsize" $rotation
+    "auditLogMaxbackup" $rotation
+    "auditLogMaxage" $rotation
+    "frameLenMax" "objects of up to 16Mi are cached, as far as config.ringBytesMax holds one"
+    "coalesceDelayMax" "it is 2ms"
+    "ringEventsMax" "it is 102400, the API server's own, or one for each 4Ki of config.ringBytesMax if that is more"
+    "authDenyTtl" "it is 30s, or config.authAllowTtl if that is less"
+    "stateInterval" "it is 1s"
+    "stateBytesMax" "it is twice config.memoryMax, and 8Gi at most"
+    "handoverTimeout" "it is 30s"
+    "handoverBytesMax" "it is 4Gi"
+    "listsWaitingMax" "it is 64 times config.listsMax"
+    "listWaitMax" "it is 30s"
+    "listStallMax" "it is 2s"
+    "forwardedRequestsMax" $forwarded
+    "forwardedWatchesMax" $forwarded
+    "tunnelsMax" "it is 4096, or what the limit of open files leaves" | toYaml -}}
 {{- end -}}

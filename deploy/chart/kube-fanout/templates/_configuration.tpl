@@ -35,19 +35,28 @@
 {{- $_ := set $own "stateKeyFile" "/etc/kube-fanout/state-key/key" -}}
 {{- end -}}
 {{- end -}}
+{{- if not (hasKey .Values.config "memoryMax") -}}
+{{- with include "kube-fanout.memoryMax" . }}{{ $_ := set $own "memoryMax" . }}{{ end -}}
+{{- end -}}
+{{- toYaml (merge $own .Values.config) -}}
+{{- end -}}
+
+{{/* The bound of memory: that of config, or seven eighths of the container's limit; nothing without either. */}}
+{{- define "kube-fanout.memoryMax" -}}
 {{- $limit := dig "limits" "memory" "" .Values.resources -}}
-{{- if and $limit (not (hasKey .Values.config "memoryMax")) -}}
+{{- if hasKey .Values.config "memoryMax" -}}
+{{- with .Values.config.memoryMax }}{{ ternary (. | int64 | toString) (toString .) (kindIs "float64" .) }}{{ end -}}
+{{- else if $limit -}}
 {{- $bytes := include "kube-fanout.bytes" $limit -}}
 {{- if not $bytes -}}
 {{- fail (printf "resources.limits.memory: cannot derive config.memoryMax from %v: write it like 2Gi, or set config.memoryMax" $limit) -}}
 {{- end -}}
 {{- $bound := div (mul (int64 $bytes) 7) 8388608 -}}
 {{- if lt $bound 64 -}}
-{{- fail (printf "resources.limits.memory: %v is too little: seven eighths of it become config.memoryMax, which must be at least 64MiB" $limit) -}}
+{{- fail (printf "resources.limits.memory: %v is too little: seven eighths of it become config.memoryMax, which must be at least 64Mi" $limit) -}}
 {{- end -}}
-{{- $_ := set $own "memoryMax" (printf "%dMiB" $bound) -}}
+{{- printf "%dMi" $bound -}}
 {{- end -}}
-{{- toYaml (merge $own .Values.config) -}}
 {{- end -}}
 
 {{/* How the other gateway is reached, with the service account's token. */}}

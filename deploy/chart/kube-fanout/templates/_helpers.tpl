@@ -106,7 +106,7 @@ app.kubernetes.io/component: gateway
 {{- end -}}
 {{- end -}}
 
-{{/* Bytes of a length in the gateway's configuration, such as 256MiB. */}}
+{{/* Bytes of a length in the gateway's configuration, such as 256Mi. */}}
 {{- define "kube-fanout.length" -}}
 {{- include "kube-fanout.bytes" (ternary . (toString . | replace " " "" | trimSuffix "B") (kindIs "float64" .)) -}}
 {{- end -}}

@@ -13,7 +13,7 @@ play: steady --watchers 5000 --duration 30s --write-rate 100
 runs:
   - {server: embedded}
   - {server: gateway}
-  - {server: gateway, label: 'gateway, HTTP/2', play: --http2, gateway: --ring-events-max 512, tiers: 2}
+  - {server: gateway, label: 'gateway, HTTP/2', play: --http2, gateway: --ring-bytes-max 640Ki, tiers: 2}
 gateway: --ring-age-min 1s
 sweep: {flag: --watchers, values: [100, 1000]}
 scaled: [--watchers, --duration]
@@ -104,7 +104,7 @@ fn each_size_is_played_against_each_server() {
     );
     assert_eq!(
         runs[5].gateway,
-        ["--ring-age-min", "1s", "--ring-events-max", "512"]
+        ["--ring-age-min", "1s", "--ring-bytes-max", "640Ki"]
     );
     assert_eq!((runs[4].tiers, runs[5].tiers), (1, 2));
 }
