@@ -62,9 +62,9 @@ pub use handover::{
     HandoverOutcome, ServedHandover, ServedHandoverMetrics, TakenHandoverMetrics, TransferMetrics,
 };
 pub use labels::{
-    AuditEvents, AuthRefusal, CacheState, ConnectionFailure, Contradiction, GiveUpReason, Label,
-    LimitLabel, MemoryPart, PassthroughError, PermitKind, PressureStep, RestoreOutcome, TaskKind,
-    VerbLabel, WatchEnd,
+    AuditEvents, AuthRefusal, BadRequest, CacheState, ConnectionFailure, Contradiction,
+    GiveUpReason, Label, LimitLabel, MemoryPart, PassthroughError, PermitKind, PressureStep,
+    RestoreOutcome, TaskKind, VerbLabel, WatchEnd,
 };
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;

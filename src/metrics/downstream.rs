@@ -9,7 +9,9 @@ use prometheus::{
 use strum::VariantArray;
 
 use super::families::{ByLabel, MetricsError, Register, resource_and};
-use super::labels::{AuthRefusal, ConnectionFailure, Label, TaskKind, VerbLabel, WatchEnd};
+use super::labels::{
+    AuthRefusal, BadRequest, ConnectionFailure, Label, TaskKind, VerbLabel, WatchEnd,
+};
 use super::resource_labels::ResourceLabels;
 use super::sharded::{
     BOUND_COUNT, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,

@@ -13,6 +13,7 @@ use crate::audit::Audit;
 use crate::auth::guard::Guard;
 use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
+use crate::metrics::BadRequest;
 
 /// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
 const LOAD_REQUESTS_MAX: usize = 32;

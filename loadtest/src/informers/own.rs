@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
 use kube_fanout::upstream::client::{Client, ConnectSource};
-use kube_fanout::upstream::reflector::RelistReason;
 
 use super::{Informer, Silence};
 
@@ -46,11 +45,7 @@ pub async fn start<T: Send + Sync + 'static>(
         silence,
         synced: Box::pin(async move { Ok(ready.synced().await?) }),
         lines: Box::new(move || listed.store().snapshot().iter().map(line).collect()),
-        lists: Box::new(move || {
-            let counts = informer.counts();
-            let of_each_reason = RelistReason::ALL.iter();
-            of_each_reason.map(|reason| counts.relists(*reason)).sum()
-        }),
+        lists: Box::new(move || informer.counts().lists()),
     })
 }
 

@@ -13,8 +13,9 @@ async fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "no-color.org")]
     let no_color = std::env::var_os("NO_COLOR");
     settings.color = no_color.is_none_or(|value| value.is_empty());
+    let mut out = stdout();
     let shown = tokio::select! {
-        shown = kube_fanout_top::run(&settings, &mut stdout()) => shown,
+        shown = kube_fanout_top::run(&settings, &mut out) => shown,
         // Dropping the other future restores the terminal.
         ended = terminated() => ended.map_err(Into::into),
     };

@@ -1,6 +1,6 @@
 //! Sample objects and sample histories for the tests of all readers of a cache.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "only tests use them")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "only tests use them")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -28,6 +28,7 @@ pub fn object(labels: &[(&str, &str)]) -> Object {
 
 /// A selector of all objects whose labels match `text`.
 #[must_use]
+#[allow(clippy::expect_used, reason = "a test fails with its fixture")]
 pub fn labelled(text: &str) -> Selector {
     Selector {
         labels: LabelSelector::parse(text).expect("a valid selector"),
