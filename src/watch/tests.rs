@@ -144,8 +144,7 @@ impl Scene {
                 start,
                 timing,
                 Arc::clone(&recorder) as _,
-            )
-            .into(),
+            ),
             wakes: Arc::default(),
             recorder,
             seen: Vec::new(),

@@ -23,7 +23,7 @@ async fn every_check_can_fail_and_says_what_to_do() {
     provoked.extend(servers::answers().await);
     provoked.extend(servers::rights().await);
     provoked.extend(servers::features().await);
-    provoked.extend(files::certificates().await);
+    provoked.extend(Box::pin(files::certificates()).await);
     provoked.extend(files::machine().await);
     provoked.extend(files::handover().await);
     provoked.extend(clients::ways().await);

@@ -416,7 +416,7 @@ impl<'a> Model<'a> {
 
 fn pulled(watch: Watch) -> Way {
     Way::Pulled {
-        body: Box::new(watch.into()),
+        body: Box::new(watch),
         flag: Flag::raised(),
         lines: Vec::new(),
         is_over: false,
