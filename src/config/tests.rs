@@ -957,7 +957,7 @@ fn there_is_a_manual_page_for_each_command() {
         ("", "kube\\-fanout\\-serve(1)"),
         ("serve", "pin\\-resources"),
         ("config print", "pin\\-resources"),
-        ("top", "token\\-file"),
+        ("check", "pin\\-resources"),
     ] {
         let page = printed(&format!("man {command}")).unwrap();
         assert!(page.contains(".TH") && page.contains(part), "{command}");
