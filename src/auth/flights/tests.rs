@@ -1,3 +1,5 @@
+//! Who shares a running flight, and what ends it.
+
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,3 +1,5 @@
+//! Who shares which question.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
