@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares alerts, their tests, runbooks and the dashboard with each other and with docs/METRICS.md. check.sh runs it."""
+"""Compares alerts, their tests, docs/ALERTS.md and the dashboard with each other and with docs/METRICS.md. check.sh runs it."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy/alerts/kube-fanout.rules.yaml"
 TESTS = ROOT / "deploy/alerts/tests"
-RUNBOOKS = ROOT / "docs/runbooks"
+PAGE = ROOT / "docs/ALERTS.md"
 DASHBOARD = ROOT / "deploy/dashboard/kube-fanout.json"
 
 SEVERITIES = {"critical", "warning"}
@@ -130,11 +130,11 @@ def dashboard_expressions(board):
             yield f"dashboard, {panel['title']}", plain(target["expr"])
 
 
-def runbook_expressions(path):
-    """Each line of the blocks of PromQL in a page is an expression."""
-    for block in re.findall(r"```promql\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
-        for line in filter(None, map(str.strip, block.splitlines())):
-            yield f"docs/runbooks/{path.name}", line
+def page_expressions(page):
+    """Each quoted text that names a metric is an expression."""
+    for text in re.findall(r"`([^`\n]+)`", page):
+        if "kube_fanout_" in text:
+            yield "docs/ALERTS.md", text
 
 
 def alert_faults(rules):
@@ -146,19 +146,18 @@ def alert_faults(rules):
         if rule.get("labels", {}).get("severity") not in SEVERITIES:
             faults.append(f"{name}: severity is not one of {', '.join(sorted(SEVERITIES))}")
         faults += [f"{name}: no {key}" for key in ("summary", "description") if not notes.get(key)]
-        if notes.get("runbook_url") != f"docs/runbooks/{name}.md":
-            faults.append(f"{name}: runbook_url is not docs/runbooks/{name}.md")
+        if notes.get("runbook_url") != f"docs/ALERTS.md#{name.lower()}":
+            faults.append(f"{name}: runbook_url is not docs/ALERTS.md#{name.lower()}")
     return faults
 
 
-def page_faults(rules, pages, index):
-    """Alerts without a page, pages without an alert, and rows of the index."""
+def page_faults(rules, page):
+    """Alerts without a section or with another severity, and sections without an alert."""
     named = {rule["alert"] for rule in rules}
-    faults = [f"docs/runbooks: no page for {name}" for name in sorted(named - pages)]
-    faults += [f"docs/runbooks/{name}.md: no such alert" for name in sorted(pages - named)]
     severities = {name: ", ".join(rule["labels"]["severity"] for rule in rules if rule["alert"] == name) for name in named}
-    rows = dict(re.findall(r"^\| \[(\w+)\]\(\w+\.md\) \| (.*) \|$", index, re.M))
-    return faults + ([] if rows == severities else ["docs/runbooks/README.md: the table differs from the alerts"])
+    sections = dict(re.findall(r"^## (\w+)\n\nSeverity: (.*)\.$", page, re.M))
+    faults = [f"docs/ALERTS.md: {name} is not there with the severity {severities[name]}" for name in sorted(named) if sections.get(name) != severities[name]]
+    return faults + [f"docs/ALERTS.md: there is no alert {name}" for name in sorted(sections.keys() - named)]
 
 
 def test_faults(rules, tests):
@@ -212,7 +211,7 @@ def assert_checks_can_fail(metrics):
     rule = {"alert": "A", "expr": "up == 0", "labels": {"severity": "warning"}, "annotations": {}}
     case = {"alertname": "A", "exp_alerts": [{"exp_labels": {"severity": "critical"}}]}
     assert len(test_faults([rule], [{"alert_rule_test": [case]}])) == 2
-    assert len(page_faults([rule], {"B"}, "")) == 3
+    assert len(page_faults([rule], "## B\n\nSeverity: warning.\n")) == 2
     assert len(alert_faults([rule])) == 4
     assert mark_faults([rule], metrics)
 
@@ -223,19 +222,18 @@ def main():
     assert_checks_can_fail(metrics)
     rules = [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
     tests = [test for path in sorted(TESTS.glob("*.yaml")) for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]]
-    pages = {path.stem: path for path in RUNBOOKS.glob("*.md") if path.stem != "README"}
-    index = (RUNBOOKS / "README.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     queries = list(dashboard_expressions(json.loads(DASHBOARD.read_text(encoding="utf-8"))))
     expressions = [(rule["alert"], rule["expr"]) for rule in rules] + queries
-    expressions += [one for path in pages.values() for one in runbook_expressions(path)]
+    expressions += page_expressions(page)
 
-    faults = alert_faults(rules) + page_faults(rules, set(pages), index) + test_faults(rules, tests)
+    faults = alert_faults(rules) + page_faults(rules, page) + test_faults(rules, tests)
     faults += mark_faults(rules, metrics) + dashboard_faults()
     for where, text in expressions:
         faults += expression_faults(where, text, metrics)
     for fault in faults:
         print(fault, file=sys.stderr)
-    print(f"alerts: {len(pages)} alerts with {len(tests)} tests; {len(queries)} queries of the dashboard, {len(expressions)} expressions")
+    print(f"alerts: {len(rules)} alerts with {len(tests)} tests; {len(queries)} queries of the dashboard, {len(expressions)} expressions")
     sys.exit(1 if faults else 0)
 
 

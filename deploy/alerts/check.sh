@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks alerts, runbooks and the dashboard: promtool proves each alert firing and silent, and check.py compares all of them with each
+# Checks alerts, ALERTS.md and the dashboard: promtool proves each alert firing and silent, and check.py compares all of them with each
 # other and with docs/METRICS.md. With --live PROGRAM, where PROGRAM is a built kube-fanout, a real Prometheus then scrapes it under planted
 # faults (live.py). The Python packages are installed into a virtual environment below the build directory.
 set -euo pipefail

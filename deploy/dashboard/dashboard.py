@@ -336,7 +336,7 @@ def build():
     board = (
         dashboard.Dashboard("kube-fanout")
         .uid("kube-fanout")
-        .description("Watch fan-out gateways. docs/METRICS.md describes the metrics, docs/runbooks the alerts.")
+        .description("Watch fan-out gateways. docs/METRICS.md describes the metrics, docs/ALERTS.md the alerts.")
         .tags(["kubernetes", "kube-fanout"])
         .readonly()
         .time("now-1h", "now")

@@ -289,7 +289,7 @@ fn clients_out_of_the_history_are_counted_and_marked() {
     for words in [
         "✕ shop:crawler, 12 s",
         "✕ >12 s",
-        "docs/runbooks/KubeFanoutClientsCutForLag.md",
+        "docs/ALERTS.md#kubefanoutclientscutforlag",
     ] {
         assert!(text.contains(words), "{words} in\n{text}");
     }

@@ -101,9 +101,9 @@ impl<'a> StatusTroubles<'a> {
             ));
         }
         if !self.down.is_empty() {
-            notes.push("What to do: docs/runbooks/KubeFanoutUpstreamWatchDown.md".to_owned());
+            notes.push("What to do: docs/ALERTS.md#kubefanoutupstreamwatchdown".to_owned());
         } else if self.lost + self.endangered > 0 {
-            notes.push("What to do: docs/runbooks/KubeFanoutClientsCutForLag.md".to_owned());
+            notes.push("What to do: docs/ALERTS.md#kubefanoutclientscutforlag".to_owned());
         }
         notes
     }
