@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The decisions are made by `lists` and `fairness::fair_queue`. Short responses and the admin port are not limited here; forwarded
-//! requests are limited in `passthrough` (`docs/decisions/0017-admission.md`, `0025-shares.md`).
+//! requests are limited in `passthrough` (`docs/decisions/0017-admission.md`).
 
 mod lists;
 mod memory;

@@ -1,4 +1,4 @@
-//! `kube-fanout check`: whether the gateway will work, before and after it is installed (docs/CHECK.md, decision 55).
+//! `kube-fanout check`: whether the gateway will work, before and after it is installed (docs/CHECK.md).
 //!
 //! `catalogue` names every check, `checklist` makes them within bounds, `report` writes what they found. Each category has a file that
 //! looks: `upstream`, `files`, `permissions`, `features` with `aggregation` and `api_services`, `machine`, `peers`, `clients`, `admin_port`.

@@ -1,4 +1,4 @@
-//! Reloads files when they change (decision 35).
+//! Reloads files when they change.
 //!
 //! inotify watches the folders that contain the files, so renames and the symbolic links that Kubernetes swaps when it updates a mounted
 //! Secret or ConfigMap are noticed. In case inotify reports nothing, contents are compared every 30 seconds, too. A source is reloaded

@@ -1,7 +1,7 @@
 //! JSON that is nested as deeply as kube-apiserver's decoder accepts.
 //!
 //! serde_json's values recurse when they are cloned, compared, serialized and dropped, so deeply nested values are handled on a
-//! thread with a larger stack. The parser here does not recurse. See decision 26.
+//! thread with a larger stack. The parser here does not recurse.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;

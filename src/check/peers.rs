@@ -1,4 +1,4 @@
-//! Checks of other gateways, from which caches are taken over (decision 49).
+//! Checks of other gateways, from which caches are taken over (decision 43).
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Settings that change while the gateway runs, and how a changed file is read again (decision 57).
+//! Settings that change while the gateway runs, and how a changed file is read again.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! Compares a cache with upstream, page after page, and finds drift: an object that one of the two holds and the other does not.
 //!
 //! `consistency` asks whether upstream still has the cache's history. Here both states are taken at the same version and must be equal
-//! (decision 51).
+//! (decision 19).
 
 use std::sync::Arc;
 use std::time::Duration;

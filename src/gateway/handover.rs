@@ -1,4 +1,4 @@
-//! Takes caches over from other gateways, and hands them over (decision 49). A cache that starts asks the gateways that
+//! Takes caches over from other gateways, and hands them over (decision 43). A cache that starts asks the gateways that
 //! `--handover-from` names for its state before it lists upstream. If none has a state that can be used, upstream is listed: every wait and
 //! every length is bounded, and a bad state costs only the cache that it was for.
 

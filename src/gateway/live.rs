@@ -1,4 +1,4 @@
-//! Limits of caches that change while the gateway runs (decision 57).
+//! Limits of caches that change while the gateway runs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The operators' port: its own limits, which other clients cannot use up (decision 34).
+//! The operators' port: its own limits, which other clients cannot use up (decision 17).
 
 use crate::admission::Admission;
 use crate::config::{AdmissionLimits, ForwardLimits, OpenFiles, ServeSettings};

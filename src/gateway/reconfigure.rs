@@ -1,4 +1,4 @@
-//! Applies a changed configuration file to the running gateway: the settings that may change; the others are named (decision 57).
+//! Applies a changed configuration file to the running gateway: the settings that may change; the others are named.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The paths below which a gateway hands its caches over to another one (decision 49), and says how many watches it has (decision 52). They
+//! The paths below which a gateway hands its caches over to another one (decision 43), and says how many watches it has (decision 52). They
 //! belong to no resource, and kube-apiserver serves nothing there.
 
 use serde::{Deserialize, Serialize};

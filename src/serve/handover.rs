@@ -1,4 +1,4 @@
-//! Answers another gateway that takes a cache over (decision 49), or that compares its load (decision 52). The caller needs the right to the
+//! Answers another gateway that takes a cache over (decision 43), or that compares its load (decision 52). The caller needs the right to the
 //! path, and for a cache also the rights to list and to watch the whole resource: it gets nothing that a list would not give it.
 
 use std::sync::Arc;

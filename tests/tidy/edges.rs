@@ -236,7 +236,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
-    // It looks at everything that the gateway will use (decision 55).
+    // It looks at everything that the gateway will use.
     (
         "check",
         &[

@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902): decoding operations, following JSON pointers (RFC 6901), applying the operations in order.
 //!
-//! Not by the crate `json-patch`, which bounds no patch and follows the RFC where the API server's library does not (decision 26).
+//! Not by the crate `json-patch`, which bounds no patch and follows the RFC where the API server's library does not (decision 41).
 
 use serde_json::{Map, Value};
 

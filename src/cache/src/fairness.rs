@@ -5,7 +5,7 @@
 //!
 //! A client is an address until its user is known. Then its permits count as the user's, and for the address with a larger factor: users
 //! behind one address do not lock each other out, and an address with many users does not get everything
-//! (`docs/decisions/0034-shares-of-users.md`). [`Share`] counts, [`Permits`] is a share for many tasks, which takes permits back from clients
+//! (`docs/decisions/0017-admission.md`). [`Share`] counts, [`Permits`] is a share for many tasks, which takes permits back from clients
 //! that hold many, and [`fair_queue`] adds a queue.
 
 pub mod fair_queue;

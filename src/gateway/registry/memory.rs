@@ -1,5 +1,5 @@
 //! Keeps the process within `--memory-max`: gives back what can be made again, then history, then refuses new requests, and at last evicts
-//! the least useful caches (decisions 28 and 50).
+//! the least useful caches (decision 50).
 
 use std::time::Duration;
 
