@@ -13,21 +13,21 @@ WORST = ("failed", "decision", "forwarded", "same")  # the result of an entry's 
 WORDS = {"failed": "**fails**", "decision": "different by decision", "forwarded": "forwarded", "same": "same"}
 HEAD = """# Conformance
 
-The Kubernetes API server's own tests of lists and watches, applied to the gateway. Each entry names the upstream tests of release 1.36 that
-it restates, and our tests of the property. Every test runs against a real API server and, in the same state, through the gateway in front of
-it; both must have the property, and their responses must be equal.
+The Kubernetes API server's own tests of lists and watches (release 1.36), applied to the gateway. Each of our tests states a property of
+an upstream test. It runs against a real API server and, in the same state, through the gateway: both must have the property, and their
+responses must be equal. `tests/real/suites/conformance/checklist.txt` describes each entry.
 
 | result | meaning |
 |---|---|
-| same | equal responses, and the gateway answered itself |
-| forwarded | equal responses, and the gateway forwarded at least one of the requests to the server, as the server's audit log shows. A version that the gateway's cache has not reached yet is requested from the server too, so some of these results change from run to run |
-| different by decision | the responses differ, for the reason given in the row |
-| not observable | the property cannot be observed from outside; the row gives the reason, and the unit test, if there is one, that checks it inside the gateway |
+| same | equal responses; the gateway answered itself |
+| forwarded | equal responses; the gateway forwarded at least one request, by the server's audit log. A request for a version that the cache has not reached yet is forwarded, so some of these results vary |
+| different by decision | different responses, for the reason given |
+| not observable | nothing shows from outside, for the reason given |
 
-A run makes this file: `CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance`. The tests are in
-`tests/real/suites/conformance/`; `outcome.py` there lists what is masked, `decisions.txt` the accepted differences. Sources of the upstream
-tests: ST and WT storage tests, run against etcd and against the watch cache; CW, CA, WC, WI the watch cache and its parts; SB its tree; DE
-its delegation; E3 the etcd store; EP handlers; NG negotiation; RI request info; OV options; FI server filters; CL client-go.
+`CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance` writes this page; beside the checklist, `outcome.py` lists what is masked
+and `decisions.txt` the accepted differences. *Pinned by* names a unit test of what is internal. Upstream tests: ST and WT storage tests,
+against etcd and the watch cache; CW, CA, WC, WI the watch cache and its parts; SB its tree; DE its delegation; E3 the etcd store;
+EP handlers; NG negotiation; RI request info; OV options; FI server filters; CL client-go.
 """
 
 
@@ -75,11 +75,11 @@ def text(results, reasons):
         tests.setdefault(test.number, []).append(test)
     for number, (section_, upstream, check) in rows().items():
         if section_ != last:
-            out.append(f"\n## {TITLES[section_]}\n\n| # | upstream tests | check | our tests | result |\n|---|---|---|---|---|")
+            out.append(f"\n## {TITLES[section_]}\n\n| # | upstream tests | our tests | result |\n|---|---|---|---|")
             last = section_
         mine = tests.get(number, [])
-        names = ", ".join(f"`{t.name}`" for t in mine) or "—"
-        out.append("| " + " | ".join(map(cell, (str(number), upstream, check, names, result_of(number, mine, results, reasons)))) + " |")
+        names = ", ".join(f"`{t.name}`" for t in mine) or f"none: {check}"
+        out.append("| " + " | ".join(map(cell, (str(number), upstream, names, result_of(number, mine, results, reasons)))) + " |")
     return "\n".join(out) + "\n"
 
 
@@ -94,7 +94,7 @@ def faults(document, tests, pins):
     for number in rows():
         known = {t.name for t in tests if t.number == number}
         listed = lines.get(number, "").replace("\\|", "").split(" | ")
-        for name in re.findall(r"`(\w+)`", listed[3]) if len(listed) > 3 else []:
+        for name in re.findall(r"`(\w+)`", listed[2]) if len(listed) > 2 else []:
             if name not in known:
                 out.append(f"in the table, and no test: {number} {name}")
     for number, pin in pins.items():
