@@ -24,8 +24,8 @@ responses must be equal. `tests/real/suites/conformance/checklist.txt` describes
 | different by decision | different responses, for the reason given |
 | not observable | nothing shows from outside, for the reason given |
 
-`CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance` writes this page; beside the checklist, `outcome.py` lists what is masked
-and `decisions.txt` the accepted differences. *Pinned by* names a unit test of what is internal. Upstream tests: ST and WT storage tests,
+`CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance` writes this page. Beside the checklist, `outcome.py` lists what is
+masked, and `decisions.txt` the accepted differences. *Pinned by* names a unit test of what is internal. Upstream tests: ST and WT storage tests,
 against etcd and the watch cache; CW, CA, WC, WI the watch cache and its parts; SB its tree; DE its delegation; E3 the etcd store;
 EP handlers; NG negotiation; RI request info; OV options; FI server filters; CL client-go.
 """
