@@ -101,7 +101,6 @@ say "page"
 "$programs/kube-fanout-loadtest" merge --out "$out/report.json" --took $((SECONDS - begun)) \
   --command loadtest/performance.sh "${inputs[@]}"
 if [ -n "$trial" ]; then
-  cp docs/performance/history.md "$out/"
   cp README.md "$out/README.md"
   "$programs/kube-fanout-loadtest" page "$out/report.json" >"$out/PERFORMANCE.md"
   "$programs/kube-fanout-loadtest" quote "$out/report.json" "$out/README.md"
@@ -110,6 +109,6 @@ else
   "$programs/kube-fanout-loadtest" page "$out/report.json" >"$work/page.md"
   "$programs/kube-fanout-loadtest" quote "$out/report.json" README.md
   mv "$work/page.md" docs/PERFORMANCE.md
-  say "docs/PERFORMANCE.md and README.md: look at what changed, write why into docs/performance/history.md, and commit"
+  say "docs/PERFORMANCE.md and README.md: look at what changed, and commit"
 fi
 [ "${#failed[@]}" = 0 ] || die "not passed: ${failed[*]}; the page says what was wrong"

@@ -12,19 +12,11 @@ use super::{Report, ScenarioReport};
 /// The start of the page.
 const TITLE: &str = "# Performance\n\nMade by `loadtest/performance.sh` from [report.json](performance/report.json); not to be edited. ";
 /// How the page is made, and how long that takes.
-const HOW: &str = "One command measures everything again, on a machine with nothing else to do, in about an hour on two processors, 15 minutes of it for builds:
-
-```
-loadtest/performance.sh
-```
-
-It refuses to begin with uncommitted changes or at a load average above 0.3.
+const HOW: &str = "That command measures everything again, in about an hour, on a machine with nothing else to do.
 ";
 /// The meaning of the columns.
 const LEGEND: &str = "
-*Measured* is the median of all runs, the lowest and the highest in parentheses. The target is judged by the median: `met`, `short`,
-`invalid` (a run that it needs had faults, or was not what the scenario asks for, such as too few writes) or `not measured`. Ratios and differences
-are taken within each repeat, and only where both sides had equally many events a second, within 5 %. What the rows mean is in
+*Measured* is the median of all runs, the lowest and the highest in parentheses. How targets are judged, and what the rows mean:
 [loadtest/README.md](../loadtest/README.md#what-the-figures-mean).
 ";
 /// Stands for all figures if there is no report.
@@ -34,14 +26,13 @@ const QUOTE: [&str; 3] = ["<!-- figure: ", " -->", "<!-- end -->"];
 /// The claim's name for place and time of the measurement.
 const BUILD: &str = "build";
 
-/// The page; without a report it says that there is none. The hand-written part follows.
-pub fn page(report: Option<&Report>, history: &str) -> String {
+/// The page; without a report it says that there is none.
+pub fn page(report: Option<&Report>) -> String {
     let mut text = format!("{TITLE}{HOW}\n");
     match report {
         None => text += NOTHING,
         Some(report) => write_measurements(&mut text, report),
     }
-    let _ = write!(text, "\n{}\n", history.trim_end());
     text
 }
 
@@ -82,7 +73,7 @@ fn write_measurements(text: &mut String, report: &Report) {
 }
 
 fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
-    let headings = ["measured", "runs", "target", "verdict", "reference"].map(str::to_owned);
+    let headings = ["measured", "target", "verdict"].map(str::to_owned);
     let claims = report
         .claims
         .iter()
@@ -90,13 +81,11 @@ fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
     let rows: Vec<_> = claims
         .map(|claim| {
             let cells = [
-                &claim.measured,
-                &claim.runs.to_string(),
-                &claim.target,
-                &claim.verdict,
-                &claim.reference,
+                claim.measured.as_str(),
+                target(claim),
+                claim.verdict.as_str(),
             ];
-            (claim.what.clone(), cells.map(Clone::clone).to_vec())
+            (claim.what.clone(), cells.map(str::to_owned).to_vec())
         })
         .collect();
     let _ = write!(text, "\n## {}\n\n{}\n\n", played.name, played.about.trim());
@@ -123,6 +112,24 @@ fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
             );
         }
     }
+}
+
+/// The target without the reference of a ratio, which the row's name and the report have.
+fn target(claim: &Claim) -> &str {
+    let target = claim.target.as_str();
+    let reference = claim.reference.strip_prefix("ratio to ");
+    reference
+        .and_then(|reference| target.strip_suffix(reference))
+        .map_or(target, str::trim_end)
+}
+
+/// The target without the reference of a ratio, which the row's name and the report have.
+fn target(claim: &Claim) -> &str {
+    let target = claim.target.as_str();
+    let reference = claim.reference.strip_prefix("ratio to ");
+    reference
+        .and_then(|reference| target.strip_suffix(reference))
+        .map_or(target, str::trim_end)
 }
 
 /// README's text about the report as a whole.

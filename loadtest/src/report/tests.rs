@@ -379,20 +379,20 @@ fn the_page_has_missed_targets_and_the_place_of_measurement() {
     let mut missed = three_repeats([100.0, 100.0]);
     missed.targets[0].at_most = Some(1.0);
     missed.runs[0].faults = vec!["lost".to_owned()];
-    let text = page::page(Some(&report(vec![missed.clone()])), "## Before\n\nOld.\n");
-    assert!(text.contains("| CPU | 1.5 × (1 to 3) |    3 |"), "{text}");
+    let text = page::page(Some(&report(vec![missed.clone()])));
+    assert!(text.contains("| CPU | 1.5 × (1 to 3) |"), "{text}");
     assert!(
         text.contains("invalid") && text.contains("FAULT (gateway): lost"),
         "{text}"
     );
     missed.runs[0].faults.clear();
-    let text = page::page(Some(&report(vec![missed])), "## Before\n\nOld.\n");
+    let text = page::page(Some(&report(vec![missed])));
     assert!(
         text.contains("Of 1 targets 0 are met, 1 are missed"),
         "{text}"
     );
-    assert!(text.contains("commit `4fb7e20`") && text.ends_with("## Before\n\nOld.\n"));
-    assert!(page::page(None, "Old.").contains("No measured report is committed."));
+    assert!(text.contains("commit `4fb7e20`"), "{text}");
+    assert!(page::page(None).contains("No measured report is committed."));
 }
 
 #[test]
@@ -441,12 +441,11 @@ fn is_same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
 fn the_committed_page_is_that_of_the_committed_report() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let file = docs.join("performance/report.json");
-    let history = std::fs::read_to_string(docs.join("performance/history.md")).unwrap();
     let committed = std::fs::read_to_string(docs.join("PERFORMANCE.md")).unwrap();
     let report = file.exists().then(|| Report::read(&file).unwrap());
     assert_eq!(
         committed,
-        page::page(report.as_ref(), &history),
+        page::page(report.as_ref()),
         "kube-fanout-loadtest page docs/performance/report.json > docs/PERFORMANCE.md"
     );
     if let Some(report) = report {

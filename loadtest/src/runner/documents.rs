@@ -11,9 +11,6 @@ use crate::command::Subcommand;
 use crate::report::page::{insert_quotes, page};
 use crate::report::{Report, ScenarioReport, claim};
 
-/// The hand-written part of the page, in the report's folder.
-const HISTORY_FILE: &str = "history.md";
-
 /// Makes one report from several and from the figures of benches.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "merge")]
@@ -36,7 +33,7 @@ pub struct Merge {
 #[derive(Debug, Clone, Parser)]
 #[command(name = "page")]
 pub struct Page {
-    /// The report; history.md must be beside it.
+    /// The report.
     pub file: PathBuf,
 }
 
@@ -46,10 +43,7 @@ impl Subcommand for Page {
             true => Some(Report::read(&self.file)?),
             false => None,
         };
-        let history = self.file.with_file_name(HISTORY_FILE);
-        let history =
-            std::fs::read_to_string(&history).with_context(|| history.display().to_string())?;
-        print!("{}", page(report.as_ref(), &history));
+        print!("{}", page(report.as_ref()));
         Ok(true)
     }
 }
