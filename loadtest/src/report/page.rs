@@ -123,15 +123,6 @@ fn target(claim: &Claim) -> &str {
         .map_or(target, str::trim_end)
 }
 
-/// The target without the reference of a ratio, which the row's name and the report have.
-fn target(claim: &Claim) -> &str {
-    let target = claim.target.as_str();
-    let reference = claim.reference.strip_prefix("ratio to ");
-    reference
-        .and_then(|reference| target.strip_suffix(reference))
-        .map_or(target, str::trim_end)
-}
-
 /// README's text about the report as a whole.
 fn build(report: &Report) -> String {
     let machine = &report.machine;
