@@ -1,4 +1,4 @@
-//! The plan that follows from the options: the state that a list reads, and where a watch starts (docs/PROTOCOL.md §11).
+//! The plan that follows from the options: the state that a list reads, and where a watch starts (docs/PROTOCOL.md §3.1, §4.2).
 
 use std::time::Duration;
 
