@@ -88,7 +88,8 @@ fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
             (claim.what.clone(), cells.map(str::to_owned).to_vec())
         })
         .collect();
-    let _ = write!(text, "\n## {}\n\n{}\n\n", played.name, played.about.trim());
+    let about = first_sentence(&played.about);
+    let _ = write!(text, "\n## {}\n\n{about}\n\n", played.name);
     if !played.command.is_empty() {
         let _ = writeln!(text, "`{}`\n", played.command);
     }
@@ -112,6 +113,12 @@ fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
             );
         }
     }
+}
+
+/// What the page says of a scenario; the rest is in its file.
+fn first_sentence(about: &str) -> &str {
+    let about = about.trim();
+    about.find(". ").map_or(about, |end| &about[..=end])
 }
 
 /// The target without the reference of a ratio, which the row's name and the report have.
