@@ -127,7 +127,7 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let watcher = thread::spawn(move || {
-            let body_now = std::pin::Pin::new(&mut body);
+            let body_now = Pin::new(&mut body);
             let mut context = std::task::Context::from_waker(&waker);
             let polled = http_body::Body::poll_frame(body_now, &mut context);
             // Return the body, so that it is not dropped before the batch: a dropped waiter is not woken.

@@ -15,15 +15,18 @@ mod modelled {
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
+        /// An open lock.
         pub fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
         #[expect(clippy::unwrap_used, reason = "a model that panics has failed already")]
+        /// Waits until the lock is free.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap()
         }
 
+        /// `None` if the lock is taken.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
         }

@@ -1,4 +1,4 @@
-//! Faults on demand: which request or stream fails, and how. [`stream`] breaks watches, [`nonsense`] makes answers to reviews that
+//! Faults on demand: which request or stream fails, and how. `stream` breaks watches, [`nonsense`] makes answers to reviews that
 //! no API server gives; the server applies the rest.
 
 pub mod nonsense;
