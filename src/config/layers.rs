@@ -203,7 +203,7 @@ fn standard_variable(name: &str) -> Option<&'static str> {
 }
 
 /// Variables of the build, of the tests, which run the program in their own environment, and of `kube-fanout-top`.
-const OTHER_VARIABLES: [&str; 7] = [
+const OTHER_VARIABLES: [&str; 8] = [
     "KUBE_FANOUT_COMMIT",
     "KUBE_FANOUT_REQUIRE",
     "KUBE_FANOUT_TEST_",
@@ -211,6 +211,7 @@ const OTHER_VARIABLES: [&str; 7] = [
     "KUBE_FANOUT_INTERVAL",
     "KUBE_FANOUT_ONCE",
     "KUBE_FANOUT_SORT",
+    "KUBE_FANOUT_TOKEN_FILE",
 ];
 
 /// Implements [`super::check_variables`].

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
@@ -10,6 +11,8 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
 pub(super) struct ProcessCollector {
+    /// Held while `cpu` is read and raised: scrapes may come at the same time.
+    counting: Mutex<()>,
     cpu: Counter,
     open_fds: IntGauge,
     max_fds: IntGauge,
@@ -22,6 +25,7 @@ pub(super) struct ProcessCollector {
 impl ProcessCollector {
     pub(super) fn new() -> prometheus::Result<Self> {
         Ok(Self {
+            counting: Mutex::default(),
             cpu: Counter::new(
                 "process_cpu_seconds_total",
                 "Total user and system CPU time spent in seconds.",
@@ -71,8 +75,11 @@ impl ProcessCollector {
         };
         let ticks = clock_ticks_per_second();
         let cpu = stat.cpu_ticks as f64 / ticks as f64;
-        // Another scrape may have counted more meanwhile.
-        self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
+        {
+            let _counting = self.counting.lock();
+            // Another scrape may have counted more meanwhile.
+            self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
+        }
         self.virtual_memory.set(stat.virtual_bytes);
         self.resident_memory
             .set(stat.resident_pages * page_size() as i64);

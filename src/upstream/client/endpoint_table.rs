@@ -232,8 +232,8 @@ impl EndpointTable {
         }
     }
 
-    /// All endpoints were checked. If the cluster is unknown, the first one in the order of the configuration that tells a uid
-    /// decides which it is. Uids that nobody lets the gateway read are not compared.
+    /// All endpoints were checked. If the cluster is unknown, the first one in the order of the configuration that is ready and
+    /// tells a uid decides which it is. Uids that nobody lets the gateway read are not compared.
     pub(super) fn observe_all(
         &mut self,
         outcomes: Vec<ProbeOutcome>,
@@ -241,12 +241,14 @@ impl EndpointTable {
         now: Instant,
     ) {
         if self.cluster.is_none() {
-            let uids = outcomes.iter().filter_map(|outcome| match outcome {
-                ProbeOutcome::Answered(answer) => Some(&answer.uid),
+            let answers = outcomes.iter().filter_map(|outcome| match outcome {
+                ProbeOutcome::Answered(answer) => Some(answer),
                 ProbeOutcome::Failed { .. } | ProbeOutcome::Undecided => None,
             });
-            for uid in uids {
-                match uid {
+            // One that is not ready decides only where none is.
+            let has_ready = answers.clone().any(|answer| answer.unready.is_none());
+            for answer in answers.filter(|answer| answer.unready.is_none() || !has_ready) {
+                match &answer.uid {
                     ClusterUid::Told(uid) => {
                         self.cluster = Some(ClusterIdentity::Uid(uid.clone()));
                         break;
@@ -321,7 +323,9 @@ impl EndpointTable {
     fn answered(&mut self, index: usize, answer: ProbeAnswer, now: Instant) {
         let is_first_refusal = self.endpoints[index].is_authorized && !answer.is_authorized;
         self.endpoints[index].is_authorized = answer.is_authorized;
-        match self.identify(index, answer.uid) {
+        // A server that starts, or refuses the gateway's token, answers 403 or 401 whatever its cluster is.
+        let is_comparable = answer.unready.is_none() && answer.is_authorized;
+        match self.identify(index, answer.uid, is_comparable) {
             IdentityVerdict::Foreign(reason) => {
                 self.endpoints[index].is_member = false;
                 return self.fail(index, EndpointFailure::Foreign, &reason);
@@ -353,7 +357,7 @@ impl EndpointTable {
     }
 
     /// Compares an endpoint's cluster with that of the others.
-    fn identify(&mut self, index: usize, uid: ClusterUid) -> IdentityVerdict {
+    fn identify(&mut self, index: usize, uid: ClusterUid, is_comparable: bool) -> IdentityVerdict {
         let is_used =
             self.is_ready(index) || !(0..self.endpoints.len()).any(|one| self.is_ready(one));
         match (&self.cluster, uid) {
@@ -367,7 +371,7 @@ impl EndpointTable {
             }
             // A permission that was lost says nothing about the cluster.
             (Some(ClusterIdentity::Uid(_)), ClusterUid::Denied)
-                if !self.endpoints[index].is_member =>
+                if !self.endpoints[index].is_member && is_comparable =>
             {
                 IdentityVerdict::Foreign(
                     "the uid of its namespace kube-system cannot be read, so it cannot be compared"

@@ -254,7 +254,7 @@ fn the_first_uid_in_the_order_of_the_configuration_decides_which_cluster_it_is()
                 told("b"),
                 told(UID),
             ],
-            [UNREADY, FOREIGN, READY],
+            [FOREIGN, READY, FOREIGN],
         ),
     ];
     for (outcomes, expected) in rows {
@@ -264,6 +264,27 @@ fn the_first_uid_in_the_order_of_the_configuration_decides_which_cluster_it_is()
         assert_eq!(clocked.table.has_cluster(), is_known);
         assert_eq!(clocked.next().is_some(), is_known);
     }
+}
+
+#[test]
+fn a_server_that_is_not_ready_does_not_decide_which_cluster_it_is() {
+    let another = || unready(ClusterUid::Told("another".to_owned()));
+    let clocked = Clocked::new([another(), told(UID), told(UID)]);
+    assert_eq!(clocked.states(), [FOREIGN, READY, READY]);
+    let clocked = Clocked::new([unready(ClusterUid::Denied), told(UID), told(UID)]);
+    assert_eq!(clocked.states(), [UNREADY, READY, READY]);
+}
+
+#[test]
+fn a_server_that_cannot_tell_its_cluster_yet_is_not_called_foreign() {
+    let mut clocked = Clocked::new([told(UID), told(UID), unauthorized()]);
+    assert_eq!(clocked.states(), [READY, READY, UNREADY]);
+    clocked.observe(2, unready(ClusterUid::Denied));
+    assert_eq!(clocked.states(), [READY, READY, UNREADY]);
+    clocked.observe(2, denied());
+    assert_eq!(clocked.states(), [READY, READY, FOREIGN]);
+    clocked.observe(2, told(UID));
+    assert_eq!(clocked.states(), [READY, READY, READY]);
 }
 
 #[test]
