@@ -26,6 +26,9 @@ tree=$work/tree
 unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2; }
 
+# shellcheck source=tests/planted/own-version.sh
+. "$here/own-version.sh"
+
 mode=finder patches=()
 for argument in "$@"; do
   case $argument in
@@ -50,7 +53,7 @@ GIT_CEILING_DIRECTORIES=$(dirname "$top")
 failures=0
 name_of() { basename "$1" .patch; }
 # A failed property test saves its failing case, which would make the next defect easier to find.
-restore() { git -C "$tree" checkout -q --force . && git -C "$tree" clean -dfq; }
+restore() { git -C "$tree" checkout -q --force . && git -C "$tree" clean -dfq && own_version "$tree"; }
 fails() { printf '%-42s %s\n' "$(name_of "$1")" "$2"; failures=$((failures + 1)); }
 applies() { git -C "$1" apply "${@:3}" "$2" 2>"$work/apply.log"; }
 mkdir -p "$work"

@@ -16,6 +16,8 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
 work=$target/sim
 tree=$work/planted
 seeds=${FANOUT_SIM_SEEDS:-0..1000}
+# shellcheck source=tests/planted/own-version.sh
+. "$top/tests/planted/own-version.sh"
 unfit() { printf 'planted.sh: %s\n' "$*" >&2; exit 3; }
 
 if [ "${1:-}" = --check ]; then
@@ -56,9 +58,7 @@ pub fn planted(name: &str) -> bool {
     PLANT.get_or_init(|| std::env::var("FANOUT_SIM_PLANT").ok()).as_deref() == Some(name)
 }
 RUST
-# A version of its own: in the same directory, Cargo would take this build for one of the tree that the copy is of.
-for manifest in "$tree"/{.,src/*}/Cargo.toml; do sed -i '0,/^version = .*/s//version = "0.0.0"/' "$manifest"; done
-sed -i -E '/^name = "kube-fanout(-cache|-wire)?"$/{n;s/".*"/"0.0.0"/}' "$tree/Cargo.lock"
+own_version "$tree"
 program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --features otlp,profile,sim \
   --config profile.dev.package.kube-fanout.opt-level=1 --config profile.dev.package.kube-fanout-cache.opt-level=1 \
   --config profile.dev.package.kube-fanout-wire.opt-level=1 --no-run --message-format json 2>"$work/planted.log" |
