@@ -289,7 +289,9 @@ impl Guard {
                 None => {}
                 Some(Denial::Refused(refusal)) => return Err(refusal),
                 // Upstream may allow it by the verbs of constrained impersonation, and its error messages mention them.
-                Some(Denial::Denied(_)) if is_forwardable => return Err(CallerRefusal::Forward),
+                Some(Denial::Denied(_) | Denial::Unasked) if is_forwardable => {
+                    return Err(CallerRefusal::Forward);
+                }
                 Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
                 // Not forwarded: upstream would not see the impersonator's credential.
                 Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),
@@ -406,8 +408,12 @@ impl Guard {
         (Requirement::Access(question), confirmation)
     }
 
+    /// `None` if only upstream can decide, when it receives the request.
     fn question(&self, caller: &Caller, access: Access) -> Option<AccessQuestion> {
+        let is_scoped = caller.user.is_scoped() || caller.authenticated().is_scoped();
         let method = match self.0.settings.mode {
+            // Self-reviews ignore some scopes, and roles do not have any.
+            AuthorizerMode::SelfCheck | AuthorizerMode::Rbac if is_scoped => return None,
             AuthorizerMode::SelfCheck => QuestionMethod::SelfCheck,
             AuthorizerMode::Review | AuthorizerMode::Rbac => QuestionMethod::Review,
         };

@@ -11,6 +11,11 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group whose members may do everything, regardless of roles.
 pub const MASTERS: &str = "system:masters";
 
+/// The key of a user's extra attributes under which OpenShift keeps the scopes of a token.
+const SCOPES: &str = "scopes.authorization.openshift.io";
+/// The scope that limits nothing.
+const FULL_SCOPE: &str = "user:full";
+
 /// Size in bytes of a string without its contents.
 const TEXT_LEN: usize = size_of::<String>();
 
@@ -45,6 +50,13 @@ impl User {
     #[must_use]
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|one| one == group)
+    }
+
+    /// Whether OpenShift's scopes allow this user's credential less than the user may do.
+    #[must_use]
+    pub fn is_scoped(&self) -> bool {
+        let scopes = self.extra.get(SCOPES);
+        scopes.is_some_and(|scopes| scopes.iter().any(|scope| scope != FULL_SCOPE))
     }
 
     /// The same user with the group `system:authenticated`. Unchanged if the user is anonymous, or has this group or

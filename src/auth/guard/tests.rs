@@ -246,6 +246,56 @@ async fn anonymous_callers_are_asked_about_by_the_gateway_only() {
     assert_eq!(key.user.name, "system:anonymous");
 }
 
+/// OpenShift's self-reviews answer some scoped tokens as if they had every scope, and roles know nothing of scopes.
+#[tokio::test(start_paused = true)]
+async fn only_upstream_decides_what_a_scoped_token_may_do() {
+    let rows = [
+        (&["user:check-access", "user:info"][..], true),
+        (&["user:full", "user:info"], true),
+        (&["user:full"], false),
+    ];
+    for (scopes, is_limited) in rows {
+        let jane = User {
+            name: "jane".to_owned(),
+            extra: [(
+                "scopes.authorization.openshift.io".to_owned(),
+                scopes.iter().map(|&scope| scope.to_owned()).collect(),
+            )]
+            .into(),
+            ..User::default()
+        };
+        for mode in ALL {
+            let stage = Stage::new(mode);
+            let mut known = stage.tokens.0.lock().unwrap();
+            known.insert("janes-token".to_owned(), Arc::new(jane.clone()));
+            drop(known);
+            for headers in [&[JANE][..], &[JANE, AS_JOE]] {
+                let answer = stage.ask(headers, &pods("a")).await;
+                if is_limited && mode != AuthorizerMode::Review {
+                    assert_eq!(answer.unwrap_err(), CallerRefusal::Forward, "{mode:?}");
+                    assert_eq!(stage.script.asked_count(), 0);
+                } else {
+                    answer.unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// A self-review with these impersonation headers would ignore the scopes, too.
+#[tokio::test(start_paused = true)]
+async fn only_upstream_decides_what_a_user_impersonated_with_scopes_may_do() {
+    const SCOPE: (&str, &str) = (
+        "impersonate-extra-scopes.authorization.openshift.io",
+        "user:check-access",
+    );
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Rbac] {
+        let stage = Stage::new(mode);
+        let refusal = stage.ask(&[JANE, AS_JOE, SCOPE], &pods("a")).await;
+        assert_eq!(refusal.unwrap_err(), CallerRefusal::Forward, "{mode:?}");
+    }
+}
+
 fn impersonate(resource: &str, name: &str) -> Access {
     Access::Resource(ResourceAccess {
         verb: "impersonate".to_owned(),
