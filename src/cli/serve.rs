@@ -261,8 +261,7 @@ pub struct ServeFlags {
     pub handover_token_file: Option<PathBuf>,
     /// How often the number of watches is compared with the other gateways'; 0s turns this off. Needs --handover-from.
     ///
-    /// The gateways that --handover-from names must be replicas of this one, one address each, and have the same setting. A
-    /// gateway with more than a fifth and more than 50 above the mean sends those clients away that have been connected longest:
+    /// The gateways that --handover-from names must be replicas of this one, one address each, and have the same setting:
     /// docs/RELIABILITY.md#clients-among-replicas. `30s` suits most.
     #[arg(long, value_name = "TIME", help_heading = "Handover", default_value_t = REBALANCE_INTERVAL)]
     pub rebalance_interval: TimeSpan,
@@ -270,7 +269,7 @@ pub struct ServeFlags {
     /// Most client connections at once; 0 means what the limit of open files leaves. A connection beyond is answered 429 and
     /// closed.
     ///
-    /// Open files: docs/CONFIGURATION.md#serve.
+    /// Open files: docs/CONFIGURATION.md#open-files.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = CONNECTIONS_MAX)]
     pub connections_max: usize,
     /// Most watches at once, from memory and of Tables that share one upstream watch; 429 beyond.
@@ -306,12 +305,7 @@ pub struct ServeFlags {
     pub exempt_groups: Vec<String>,
     /// Bound of the process's resident memory, above which new watches get 429 and caches are given up; 0 for no bound.
     ///
-    /// As it is approached, memory is given back in steps: at 70 % history that is older than --ring-age-min, the oldest first;
-    /// at 80 % what can be made again (compressed lists, events laid out for watches), at 88 % history, at 94 % new watches
-    /// that begin with a state get 429, and so do lists while another list runs, and after five seconds caches without watches
-    /// are given up. Above it new watches get 429 and more caches are given up: first those that are being filled, then those
-    /// without watches, least recently used first; an eighth above it also those with watches. Pinned resources stay once they
-    /// are filled (docs/RELIABILITY.md).
+    /// As it is approached, memory is given back in steps: docs/RELIABILITY.md#memory. Pinned resources stay once they are filled.
     #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
     pub memory_max: ByteLen,
 
