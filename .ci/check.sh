@@ -95,10 +95,11 @@ step_loom() {
 # Gateways, the API server and clients in virtual time, from seeds (decision 45). FANOUT_SIM_SEEDS=0..20000 runs others. The crates themselves are
 # optimised a little, which a thousand seeds repay.
 step_sim() {
+    local optimised
+    optimised=$(sed -n 's/^name = "\(kube-fanout.*\)"$/--config profile.dev.package.\1.opt-level=1/p' Cargo.toml src/*/Cargo.toml | sort -u)
+    # shellcheck disable=SC2086 # words
     FANOUT_SIM_SEEDS="${FANOUT_SIM_SEEDS:-0..1000}" \
-        cargo test --locked --workspace --features "$FORM,kube-fanout/sim" --config profile.dev.package.kube-fanout.opt-level=1 \
-        --config profile.dev.package.kube-fanout-cache.opt-level=1 --config profile.dev.package.kube-fanout-wire.opt-level=1 \
-        --test sim -- --nocapture
+        cargo test --locked --workspace --features "$FORM,kube-fanout/sim" $optimised --test sim -- --nocapture
 }
 
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --features "$FORM" --no-deps --quiet; }

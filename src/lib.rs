@@ -122,6 +122,8 @@ pub mod upstream;
 use kube_fanout_cache::sync;
 #[cfg(feature = "gateway")]
 pub use kube_fanout_cache::{cache, fairness, view};
+#[cfg(feature = "gateway")]
+pub use kube_fanout_protocol as protocol;
 pub use kube_fanout_wire::{decode, resource, selector};
 
 #[cfg(feature = "client")]
@@ -172,8 +174,6 @@ mod numbers;
 pub mod passthrough;
 #[cfg(feature = "gateway")]
 mod printable;
-#[cfg(feature = "gateway")]
-pub mod protocol;
 #[cfg(feature = "gateway")]
 pub mod quiet;
 #[cfg(feature = "gateway")]

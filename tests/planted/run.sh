@@ -90,16 +90,25 @@ binary_of() {
     *) echo "lib:$(package_of "$1")" ;;
   esac
 }
-# The crate whose library has the module that the finder's path begins with.
+# Whether the gateway's crate has a whole crate as this module.
+is_crate() { [ -d "$top/src/$1/src" ] && [ ! -e "$top/src/$1/src/$1.rs" ]; }
+# The crate of the module that the finder's path begins with.
 package_of() {
   local folder
+  is_crate "${1%%::*}" && { echo "kube-fanout-${1%%::*}"; return; }
   for folder in "$top"/src/*/src; do
     [ ! -e "$folder/${1%%::*}.rs" ] || { folder=${folder%/src}; echo "kube-fanout-${folder##*/}"; return; }
   done
   echo kube-fanout
 }
 finder_of() { sed -n 's/^Found by: //p' "$1"; }
-test_of() { case $1 in tests/*) echo "${1#tests/*/}" ;; *) echo "$1" ;; esac; }
+# The test's path in its binary.
+test_of() {
+  case $1 in
+    tests/*) echo "${1#tests/*/}" ;;
+    *) if is_crate "${1%%::*}"; then echo "${1#*::}"; else echo "$1"; fi ;;
+  esac
+}
 
 # Builds these test binaries of the copy, all of them of one kind, and prints the path of each.
 build() {

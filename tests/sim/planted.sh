@@ -59,9 +59,11 @@ pub fn planted(name: &str) -> bool {
 }
 RUST
 own_version "$tree"
+# As the step sim of .ci/check.sh.
+optimised=$(cd "$tree" && sed -n 's/^name = "\(kube-fanout.*\)"$/--config profile.dev.package.\1.opt-level=1/p' Cargo.toml src/*/Cargo.toml | sort -u)
+# shellcheck disable=SC2086 # words
 program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --features otlp,profile,sim \
-  --config profile.dev.package.kube-fanout.opt-level=1 --config profile.dev.package.kube-fanout-cache.opt-level=1 \
-  --config profile.dev.package.kube-fanout-wire.opt-level=1 --no-run --message-format json 2>"$work/planted.log" |
+  $optimised --no-run --message-format json 2>"$work/planted.log" |
   sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -n 1)
 [ -n "$program" ] || unfit "it does not build: $work/planted.log"
 

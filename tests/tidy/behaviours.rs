@@ -46,7 +46,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 }
 
 /// The files that a path can refer to, with the modules that must be inside: `a::b::c` is the function `c` of `src/a/b.rs`, or of the
-/// module `b` in `src/a.rs`, or of the same file of another crate. Integration tests begin with `tests/`, examples with `docs/examples/`.
+/// module `b` in `src/a.rs`, or of the same file of another crate; where `a` is a crate, of its file `src/a/src/b.rs`. Integration tests begin with `tests/`, examples with `docs/examples/`.
 fn candidate_files(path: &str) -> Vec<(String, Vec<&str>)> {
     let (folders, path) = match path.rsplit_once('/') {
         Some((folder, path)) => (vec![folder.to_owned()], path),
@@ -62,6 +62,9 @@ fn candidate_files(path: &str) -> Vec<(String, Vec<&str>)> {
                 .iter()
                 .map(|folder| (format!("{folder}/{module}.rs"), inside.to_vec())),
         );
+        if let Some((room, module)) = module.split_once('/') {
+            candidates.push((format!("src/{room}/src/{module}.rs"), inside.to_vec()));
+        }
     }
     candidates
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use kube_fanout::config::{self, Settings};
 
-use crate::source::root;
+use crate::source::{root, source_folders};
 use crate::{assert_no_violations, assert_violation};
 
 /// Each flag without its dashes, and its default, of one command.
@@ -249,12 +249,19 @@ fn the_chart_offers_every_setting_that_it_does_not_set() {
 }
 
 #[test]
-fn the_code_map_names_every_module() {
-    let (map, lib) = (read("docs/ARCHITECTURE.md"), read("src/lib.rs"));
+fn the_code_map_names_every_crate_and_module() {
+    let map = read("docs/ARCHITECTURE.md") + &read("docs/CONTRIBUTING.md");
+    let lib = read("src/lib.rs");
     let modules = lib
         .lines()
         .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    let missing = modules.filter(|module| !map.contains(&format!("`{module}`")));
+    let folders = source_folders();
+    let crates = folders
+        .iter()
+        .filter_map(|folder| folder.strip_suffix("/src"));
+    let missing = modules
+        .chain(crates)
+        .filter(|name| !map.contains(&format!("`{name}`")));
     assert_no_violations(
         "code map",
         missing

@@ -45,6 +45,6 @@ fn a_second_parse_is_found() {
     let code = "fn f(uri: &Uri) { let query = Query::parse(uri.query()); }";
     let planted = Source::new("src/gateway/forwarded.rs", code);
     assert_violation(&violations(&planted), "src/gateway/forwarded.rs:1: Query");
-    let parser = Source::new("src/protocol/request/info.rs", code);
+    let parser = Source::new("src/protocol/src/request/info.rs", code);
     assert_eq!(violations(&parser), Vec::<String>::new());
 }

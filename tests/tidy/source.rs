@@ -22,12 +22,18 @@ impl Source {
         }
     }
 
-    /// The path of the file's module: `["upstream", "client"]` for `src/upstream/client.rs`, `["decode"]` for `src/wire/src/decode.rs`.
+    /// The path of the file's module in its crate: `["watch", "cursor"]` for `src/watch/cursor.rs`, `["decode"]` for
+    /// `src/wire/src/decode.rs`.
     pub(crate) fn module(&self) -> Vec<&str> {
-        let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
-        let path = path.split_once("/src/").map_or(path, |(_, path)| path);
+        let path = self.path[self.crate_folder().len()..].trim_start_matches('/');
         let path = path.strip_suffix(".rs").unwrap_or(path);
         path.split('/').collect()
+    }
+
+    /// The folder of the crate's modules: `src`, or `src/wire/src`.
+    pub(crate) fn crate_folder(&self) -> &str {
+        let end = self.path.rfind("src/").map_or(0, |at| at + "src".len());
+        &self.path[..end]
     }
 
     /// Whether the file contains only tests, samples for tests, or loom models.

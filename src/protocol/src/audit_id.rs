@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The header with which the API server and the gateway name a request in their audit logs.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The client's own audit ID, or else a random UUID (docs/PROTOCOL.md §3.11).
 #[must_use]

@@ -55,7 +55,7 @@ impl ListOptions {
     }
 
     /// Length of all selectors together, in bytes.
-    pub(crate) fn selectors_len(&self) -> usize {
+    pub fn selectors_len(&self) -> usize {
         self.label_selector.len() + self.field_selector.len() + self.shard_selector.len()
     }
 
@@ -69,7 +69,7 @@ impl ListOptions {
 
     /// Whether the combination of options is allowed (docs/PROTOCOL.md §2.2, §2.3).
     #[must_use]
-    pub(crate) fn is_allowed(&self) -> bool {
+    pub fn is_allowed(&self) -> bool {
         if self.watch {
             self.is_allowed_watch()
         } else {

@@ -11,15 +11,17 @@ use crate::resource::{EventKind, Layout};
 
 /// The objects to list, and the bytes between them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ItemRange<'a> {
-    pub(crate) chunk: &'a Arc<Chunk>,
-    pub(crate) layout: Layout,
+pub struct ItemRange<'a> {
+    /// Where the objects are.
+    pub chunk: &'a Arc<Chunk>,
+    /// The encoding of the list.
+    pub layout: Layout,
     /// Index of the first object.
-    pub(crate) start: usize,
+    pub start: usize,
     /// Written before each object except the first of the list.
-    pub(crate) separator: &'a Bytes,
+    pub separator: &'a Bytes,
     /// Whether the list already has items.
-    pub(crate) has_items: bool,
+    pub has_items: bool,
 }
 
 /// The unwritten rest of a run. Each object has two slices: what precedes it, and the object itself.

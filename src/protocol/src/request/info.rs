@@ -7,7 +7,7 @@ use super::accept::{Accept, wants_pretty};
 use super::options::is_true;
 use super::path::{RequestTarget, ResourcePath, Verb, authorized_name, verb};
 use super::query::Query;
-use crate::protocol::status::StatusForm;
+use crate::status::StatusForm;
 
 /// The parsed head of a request: the API server's `RequestInfo`, and the media types.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use smallvec::{SmallVec, smallvec};
 
 use items::ItemBuf;
-pub(crate) use items::ItemRange;
+pub use items::ItemRange;
 
 use crate::cache::Chunk;
 
@@ -44,7 +44,7 @@ impl BufList {
     }
 
     /// Appends objects as list items until the list has about `len_max` bytes, but at least one object; returns their number.
-    pub(crate) fn push_items(&mut self, range: ItemRange<'_>, len_max: usize) -> usize {
+    pub fn push_items(&mut self, range: ItemRange<'_>, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
         let (items, count, len) = ItemBuf::listed(range, room);
         self.push_item_buf(items, len);
@@ -53,7 +53,7 @@ impl BufList {
 
     /// Appends a chunk's objects from `start` on as ADDED events until the list has about `len_max` bytes; returns their number. It
     /// is 0 if the first object has no ADDED frame in memory that could be shared.
-    pub(crate) fn push_added(&mut self, chunk: &Arc<Chunk>, start: usize, len_max: usize) -> usize {
+    pub fn push_added(&mut self, chunk: &Arc<Chunk>, start: usize, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
         let (items, count, len) = ItemBuf::added(chunk, start, room);
         self.push_item_buf(items, len);
@@ -68,13 +68,13 @@ impl BufList {
     }
 
     /// Appends the unwritten parts of another list.
-    pub(crate) fn append(&mut self, others: Self) {
+    pub fn append(&mut self, others: Self) {
         self.len += others.len;
         self.parts.extend(others.parts.into_iter().skip(others.at));
     }
 
     /// Removes and returns the last byte. If the last part is a run of items, its last slice is copied.
-    pub(crate) fn split_last(&mut self) -> Option<u8> {
+    pub fn split_last(&mut self) -> Option<u8> {
         if self.is_empty() {
             return None;
         }

@@ -9,7 +9,7 @@ use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 pub use client::{ClientFrames, ControlRequest};
-pub(crate) use events::{CloseCode, close, pong};
+pub use events::{CloseCode, close, pong};
 pub use events::{EventFrames, Framing};
 use handshake::Handshake;
 

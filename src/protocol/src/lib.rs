@@ -3,7 +3,7 @@
 //! [`request`] parses a request's path, media types and options into a plan, [`continue_token`] the tokens of paged lists.
 //! [`status`] is the one table of error responses. [`BufList`] is the body frame that list items and events share without copying;
 //! [`indent`] makes indented JSON. [`websocket`] has the handshake and the frames of watches over WebSocket. Start with
-//! [`request::CacheRead::decide`]. The room is pure: no sockets, no clock, no `async`.
+//! [`request::CacheRead::decide`]. Pure: no sockets, no clock, no `async`.
 
 mod audit_id;
 mod buf_list;
@@ -14,7 +14,9 @@ pub mod request;
 pub mod status;
 pub mod websocket;
 
-pub(crate) use audit_id::AUDIT_ID;
-pub use audit_id::{audit_id, random_uuid, with_audit_id};
-pub use buf_list::BufList;
-pub(crate) use buf_list::ItemRange;
+pub use audit_id::{AUDIT_ID, audit_id, random_uuid, with_audit_id};
+pub use buf_list::{BufList, ItemRange};
+
+// Under their names in the gateway's crate.
+use kube_fanout_cache::{cache, view};
+use kube_fanout_wire::{resource, selector};

@@ -4,8 +4,8 @@ use http::HeaderMap;
 use http::header::ACCEPT;
 
 use super::query::Query;
-use crate::protocol::status::StatusForm;
 use crate::resource::{Encoding, Layout};
+use crate::status::StatusForm;
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 /// With more elements the API server's sort is not stable. Its choice cannot be predicted then, so the request is forwarded.

@@ -4,9 +4,9 @@ use http::{Method, Uri};
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::continue_token::ContinueToken;
-use crate::protocol::status::StatusForm;
+use crate::continue_token::ContinueToken;
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
+use crate::status::StatusForm;
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 const fn at(version: u64) -> ResourceVersion {

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use crate::protocol::BufList;
+use crate::BufList;
 
 const FIN_TEXT: u8 = 0x81;
 const FIN_BINARY: u8 = 0x82;
@@ -39,7 +39,7 @@ impl Framing {
 
 /// The status code of a close frame (RFC 6455 §7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CloseCode {
+pub enum CloseCode {
     /// The stream has ended.
     Normal = 1000,
     /// The client broke the protocol.
@@ -47,13 +47,13 @@ pub(crate) enum CloseCode {
 }
 
 /// A close frame, the last one of a connection.
-pub(crate) fn close(code: CloseCode) -> BufList {
+pub fn close(code: CloseCode) -> BufList {
     let [high, low] = (code as u16).to_be_bytes();
     Bytes::copy_from_slice(&[FIN_CLOSE, 2, high, low]).into()
 }
 
 /// The pong frame that answers a ping.
-pub(crate) fn pong(payload: Bytes) -> BufList {
+pub fn pong(payload: Bytes) -> BufList {
     let mut frame = BufList::default();
     frame.push(head(FIN_PONG, payload.len()).freeze());
     frame.push(payload);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::options::{EXACT, ListOptions, NOT_OLDER};
-use crate::protocol::continue_token::{ContinueToken, TokenVersion};
+use crate::continue_token::{ContinueToken, TokenVersion};
 use crate::resource::ResourceVersion;
 
 /// How a list is read.

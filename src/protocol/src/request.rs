@@ -61,7 +61,7 @@ impl ReadPlan {
 
 /// Maximum length of a request's selectors together, in bytes; requests with longer ones are forwarded. A selector with a set of a
 /// few hundred names is still shorter.
-pub(crate) const SELECTORS_LEN_MAX: usize = 16 << 10;
+pub const SELECTORS_LEN_MAX: usize = 16 << 10;
 /// Maximum number of selector terms that the gateway evaluates; requests with more are forwarded. Selectors in practice have fewer
 /// than ten. The values of a set count as one term, because they are looked up.
 const SELECTOR_TERMS_MAX: usize = 64;

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn captured(name: &str) -> Vec<u8> {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/captured");
         std::fs::read(format!("{folder}/{name}")).unwrap()
     }
 
