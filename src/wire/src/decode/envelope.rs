@@ -195,8 +195,7 @@ fn wire_kind(json: &mut Json<'_>) -> Result<WireKind, ScanError> {
     const WHAT: &str = "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR";
     json.peek();
     let offset = json.at();
-    let word = json.string(WHAT)?;
-    WireKind::of(&word.decode()?).ok_or(ScanError::Expected { what: WHAT, offset })
+    WireKind::of(&json.string(WHAT)?.decode()?).ok_or(ScanError::Expected { what: WHAT, offset })
 }
 
 const fn missing(what: &'static str, json: &Json<'_>) -> ScanError {

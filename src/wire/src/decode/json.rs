@@ -17,9 +17,9 @@ pub enum ScanError {
     /// Something else was found, or the bytes end.
     #[error("expected {what} at offset {offset}")]
     Expected {
-        /// What was expected.
+        /// What belongs there, in the words of the error.
         what: &'static str,
-        /// Where it was expected.
+        /// In bytes from the start of the scanned text.
         offset: usize,
     },
     /// The object ended without a field it must have.
@@ -155,7 +155,6 @@ impl<'a> Json<'a> {
         value
     }
 
-    /// Reads an opening bracket.
     fn open(&mut self, bracket: u8, what: &'static str) -> Result<(), ScanError> {
         self.take(bracket, what)?;
         if self.depth == DEPTH_MAX {
@@ -318,8 +317,12 @@ impl<'a> Json<'a> {
             .position(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-' | b'+' | b'.' | b'E'))
             .unwrap_or(rest.len());
         let word = &rest[..len];
-        let is_number = |first: u8| matches!(first, b'-' | b'0'..=b'9');
-        if matches!(word, "true" | "false" | "null") || word.bytes().next().is_some_and(is_number) {
+        if matches!(word, "true" | "false" | "null")
+            || word
+                .bytes()
+                .next()
+                .is_some_and(|first| matches!(first, b'-' | b'0'..=b'9'))
+        {
             self.at += len;
             return Ok(word);
         }

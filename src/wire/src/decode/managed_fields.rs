@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_member_is_left_out_however_the_json_is_written() {
+    fn only_managed_fields_are_removed_however_the_json_is_formatted() {
         let fields = r#"[{"manager":"m","fieldsV1":{"f:a":{"k:{\"x\":1}":{}}}}]"#;
         for metadata in [
             format!(r#"{{"managedFields":{fields}}}"#),
@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_found_by_its_value_and_every_time_it_stands() {
+    fn repeated_managed_fields_are_all_removed() {
         let object = br#"{"\u006detadata":{"managedFields":1,"name":"x","m\u0061nagedFields":[]}}"#;
         let cut = without_managed_fields(object).unwrap();
         assert_eq!(cut, br#"{"\u006detadata":{"name":"x"}}"#);
     }
 
     #[test]
-    fn an_object_without_it_is_not_copied() {
+    fn an_object_without_managed_fields_is_not_copied() {
         for object in [
             &br#"{"metadata":{"name":"x"},"managedFields":[]}"#[..],
             br#"{"metadata":{}}"#,

@@ -95,14 +95,17 @@ pub fn scan_status(bytes: &[u8]) -> UpstreamStatus {
     // Details that cannot be read do not hide the code.
     let details = WireDetails::deserialize(wire.details).unwrap_or_default();
     let message = wire.message.unwrap_or_default();
-    let caused = |cause: &WireCause| cause.reason.as_deref() == Some("ResourceVersionTooLarge");
     UpstreamStatus {
         code,
         reason: wire.reason.unwrap_or_default(),
         retry_after_seconds: details.retry_after_seconds.filter(|&seconds| seconds > 0),
-        version_too_large: details.causes.iter().flatten().any(caused)
-            // Servers before 1.18 send no cause.
-            || message.contains("Too large resource version"),
+        // Servers before 1.18 send no cause.
+        version_too_large: message.contains("Too large resource version")
+            || details
+                .causes
+                .iter()
+                .flatten()
+                .any(|cause| cause.reason.as_deref() == Some("ResourceVersionTooLarge")),
         message,
     }
 }

@@ -85,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_as_what_they_are() {
+    fn error_events_are_recognized() {
         let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
         assert!(matches!(scan_table(line.as_bytes()), Ok(TableLine::Error)));
     }
 
     #[test]
-    fn what_is_no_table_is_refused() {
+    fn input_that_is_not_a_table_is_refused() {
         for line in [
             r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"}}}"#,
             r#"{"type":"ADDED","object":{"metadata":{},"columnDefinitions":null}}"#,

@@ -41,8 +41,11 @@ pub fn members(bytes: &[u8]) -> Result<Vec<JsonMember<'_>>, ScanError> {
 /// The value of the last member with this key: if a key occurs twice, the last one counts.
 #[must_use]
 pub fn value_of(members: &[JsonMember<'_>], key: &str) -> Option<ByteSpan> {
-    let mut found = members.iter().rev();
-    found.find(|member| member.key == key).map(|it| it.value)
+    members
+        .iter()
+        .rev()
+        .find(|member| member.key == key)
+        .map(|it| it.value)
 }
 
 /// Position of the value of the first member with this key. What follows the value is checked for UTF-8 but not parsed.
@@ -67,9 +70,8 @@ pub fn member(bytes: &[u8], key: &str) -> Result<Option<ByteSpan>, ScanError> {
 /// The first key of an object that starts with the first byte; `None` if there is none or it is invalid. Nothing after the key is
 /// read.
 pub(super) fn first_key(object: &[u8]) -> Option<Cow<'_, str>> {
-    let is_not_blank = |byte: &u8| !byte.is_ascii_whitespace();
     let inside = object.strip_prefix(b"{")?;
-    let inside = &inside[inside.iter().position(is_not_blank)?..];
+    let inside = &inside[inside.iter().position(|byte| !byte.is_ascii_whitespace())?..];
     // Finds the closing quote: only the key is then checked and parsed, however long the object is.
     let mut len = 1;
     loop {
@@ -79,8 +81,12 @@ pub(super) fn first_key(object: &[u8]) -> Option<Cow<'_, str>> {
         }
         len += 2;
     }
-    let mut json = Json::new(&inside[..=len]).ok()?;
-    json.string("a key").ok()?.decode().ok()
+    Json::new(&inside[..=len])
+        .ok()?
+        .string("a key")
+        .ok()?
+        .decode()
+        .ok()
 }
 
 /// Positions of the values of an array.

@@ -58,10 +58,11 @@ fn newest(source: WriteTimeSource, encoding: Encoding, object: &[u8]) -> Option<
         Encoding::Json => json_metadata(object).ok().flatten(),
         Encoding::Protobuf => times_within(object, METADATA, CREATED).max(managed(object)),
     };
-    let is_plausible = |at: &Timestamp| {
-        metadata().is_none_or(|upstream| upstream.duration_since(*at) <= HOLDER_BEHIND_MAX)
-    };
-    renewed.filter(is_plausible).or_else(metadata)
+    renewed
+        .filter(|at| {
+            metadata().is_none_or(|upstream| upstream.duration_since(*at) <= HOLDER_BEHIND_MAX)
+        })
+        .or_else(metadata)
 }
 
 fn parsed(text: Option<Cow<'_, str>>) -> Option<Timestamp> {
@@ -128,8 +129,8 @@ const RENEWED: u32 = 4;
 
 /// The messages with this number in the message at `within`, as far as it can be read.
 fn messages(raw: &[u8], within: ByteSpan, number: u32) -> impl Iterator<Item = ByteSpan> {
-    let fields = WireFields::within(raw, within).map_while(Result::ok);
-    fields
+    WireFields::within(raw, within)
+        .map_while(Result::ok)
         .filter(move |field| field.number == number)
         .filter_map(|field| field.bytes())
 }

@@ -10,7 +10,7 @@ pub struct ByteSpan {
 }
 
 impl ByteSpan {
-    /// The spanned bytes.
+    /// The spanned bytes of the buffer that the span was measured in. Panics if `bytes` is shorter.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         &bytes[self.start as usize..self.end as usize]

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_a_value_are_as_long_as_each_other() {
+    fn json_paths_and_protobuf_field_numbers_have_equal_depth() {
         for table in [POD, NODE, NAMESPACE, SECRET, SERVICE, JOB, RESOURCE_SLICE] {
             for field in table {
                 assert_eq!(field.path.len(), field.numbers.len(), "{}", field.label);

@@ -30,8 +30,10 @@ const BUILT_IN: [(&str, Option<&str>); 24] = [
 ];
 
 fn built_in(group: &str) -> Option<Option<&'static str>> {
-    let found = BUILT_IN.iter().find(|(name, _)| *name == group);
-    found.map(|(_, stable)| *stable)
+    BUILT_IN
+        .iter()
+        .find(|(name, _)| *name == group)
+        .map(|(_, stable)| *stable)
 }
 
 /// Whether the group is part of every kube-apiserver.

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_written_as_flags_and_paths_want_it() {
+    fn a_resource_is_formatted_for_flags_and_paths() {
         let core = Gvr::new("", "v1", "pods");
         let apps = Gvr::new("apps", "v1", "deployments");
         assert_eq!(

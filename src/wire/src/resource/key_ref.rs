@@ -65,8 +65,11 @@ impl<'a> KeyRef<'a> {
     }
 
     fn joined(self) -> impl Iterator<Item = u8> {
-        let pieces = self.namespace.iter().chain(self.separator());
-        pieces.chain(self.name).copied()
+        self.namespace
+            .iter()
+            .chain(self.separator())
+            .chain(self.name)
+            .copied()
     }
 }
 

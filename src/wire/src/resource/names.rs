@@ -37,8 +37,13 @@ pub fn is_label_value(value: &str) -> bool {
 }
 
 fn matches_dns_label(text: &str) -> bool {
-    let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    matches(text, edge, |byte| edge(byte) || *byte == b'-')
+    matches(text, is_lower_alphanumeric, |byte| {
+        is_lower_alphanumeric(byte) || *byte == b'-'
+    })
+}
+
+const fn is_lower_alphanumeric(byte: &u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
 fn matches_dns_subdomain(text: &str) -> bool {
@@ -46,8 +51,9 @@ fn matches_dns_subdomain(text: &str) -> bool {
 }
 
 fn matches_label(text: &str) -> bool {
-    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    matches(text, u8::is_ascii_alphanumeric, inner)
+    matches(text, u8::is_ascii_alphanumeric, |byte| {
+        byte.is_ascii_alphanumeric() || b"-_.".contains(byte)
+    })
 }
 
 /// Whether the text has legal characters at both ends and within; the empty text has no ends.
@@ -82,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_may_be_so_long_and_no_longer() {
+    fn names_have_a_length_limit() {
         let text = |len| "a".repeat(len);
         assert!(is_dns_label(&text(63)) && is_dns_subdomain(&text(253)));
         assert!(!is_dns_label(&text(64)) && !is_dns_subdomain(&text(254)));

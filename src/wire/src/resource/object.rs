@@ -133,8 +133,7 @@ impl Object {
     /// The whole object: compact JSON with `kind` and `apiVersion`, or the raw protobuf message.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        let end = self.end();
-        &self.0.frame()[self.0.start()..end]
+        &self.0.frame()[self.0.start()..self.end()]
     }
 
     /// A slice of the frame that shares its memory.

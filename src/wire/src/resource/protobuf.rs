@@ -88,13 +88,13 @@ pub(super) fn rest_at(frame: &[u8]) -> usize {
 /// # Errors
 /// The frame does not have the layout that [`frame_around`] writes.
 pub fn type_meta_of(frame: &[u8]) -> Result<&[u8], WireError> {
-    let bad = |offset| WireError { offset };
-    let at = rest_at(frame);
-    let object = value_at(frame, at)?;
+    let object = value_at(frame, rest_at(frame))?;
     let unknown = value_at(frame, object.start as usize)?;
     let inside = unknown.start as usize + MAGIC.len();
     if !unknown.of(frame).starts_with(MAGIC) {
-        return Err(bad(unknown.start as usize));
+        return Err(WireError {
+            offset: unknown.start as usize,
+        });
     }
     Ok(value_at(frame, inside)?.of(frame))
 }
@@ -103,8 +103,9 @@ fn value_at(bytes: &[u8], at: usize) -> Result<ByteSpan, WireError> {
     let offset = at;
     let start = u32::try_from(at).map_err(|_| WireError { offset })?;
     let end = u32::try_from(bytes.len()).map_err(|_| WireError { offset })?;
-    let field = WireFields::within(bytes, ByteSpan { start, end }).next();
-    let field = field.ok_or(WireError { offset })??;
+    let field = WireFields::within(bytes, ByteSpan { start, end })
+        .next()
+        .ok_or(WireError { offset })??;
     field.bytes().ok_or(WireError { offset })
 }
 
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_has_no_type() {
+    fn bytes_that_are_not_a_frame_have_no_type_meta() {
         let (frame, _) = frame_around("ADDED", &type_meta("v1", "Pod"), b"raw");
         for len in 7..30 {
             assert!(type_meta_of(&frame[..len]).is_err(), "{len}");

@@ -33,7 +33,7 @@ pub struct WireField {
     pub number: u32,
     /// The whole field, tag included.
     pub span: ByteSpan,
-    /// The value.
+    /// The value, or its span.
     pub value: WireValue,
 }
 

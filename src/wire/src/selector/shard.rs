@@ -61,8 +61,9 @@ impl ShardSelector {
             ShardField::Namespace => object.key().namespace(),
         };
         let hash = u128::from(fnv1a(value.as_bytes()));
-        let holds = |range: &Range| (range.start..range.end).contains(&hash);
-        self.ranges.iter().any(holds)
+        self.ranges
+            .iter()
+            .any(|range| (range.start..range.end).contains(&hash))
     }
 }
 
@@ -103,9 +104,12 @@ fn term_of(text: &str) -> Option<(ShardField, Range)> {
 
 fn bound(text: &str) -> Option<u128> {
     let digits = text.strip_prefix("'0x")?.strip_suffix('\'')?;
-    let is_lower = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
     let is_end = digits == "10000000000000000";
-    let fits = digits.len() == 16 && digits.bytes().all(is_lower) || is_end;
+    let fits = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'))
+        || is_end;
     fits.then(|| u128::from_str_radix(digits, 16).ok())?
 }
 
@@ -125,14 +129,14 @@ mod tests {
         "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')";
 
     #[test]
-    fn the_hash_is_the_one_of_the_draft() {
+    fn the_shard_hash_is_fnv_1a_as_in_the_kep() {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]
-    fn it_is_told_again_as_upstream_tells_it() {
+    fn a_shard_selector_is_formatted_as_upstream_formats_it() {
         let written = "shardRange(object.metadata.uid,  '0x0000000000000000' ,'0x8000000000000000')||shardRange(object.metadata.uid,'0x8000000000000000','0x9000000000000000')";
         let canonical = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000') || shardRange(object.metadata.uid, '0x8000000000000000', '0x9000000000000000')";
         assert_eq!(
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_judges_all_else() {
+    fn other_shard_selectors_are_forwarded() {
         for text in [
             "",
             " ",

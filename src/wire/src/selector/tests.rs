@@ -6,7 +6,7 @@ use super::samples::{object, pods};
 use super::*;
 
 #[test]
-fn label_selectors_that_are_not_certainly_valid_are_upstreams() {
+fn doubtful_label_selectors_are_forwarded() {
     for text in [
         "===",
         ",a",
@@ -61,7 +61,7 @@ fn label_selectors_that_are_not_certainly_valid_are_upstreams() {
 }
 
 #[test]
-fn labels_may_be_so_long_and_no_longer() {
+fn labels_have_a_length_limit() {
     let prefix = |len: usize| "p".repeat(len);
     for (key, value, is_valid) in [
         ("n".repeat(63), "v".repeat(63), true),
@@ -137,7 +137,7 @@ fn differently_written_label_selectors_are_equal() {
 }
 
 #[test]
-fn labels_are_required_by_what_no_object_without_them_meets() {
+fn terms_that_need_a_label_make_it_required() {
     let selector = LabelSelector::parse("a=1,b in (2),c in (3,4),d!=5,e,!f,g>6,h=").unwrap();
     let required = selector.required().map(|(key, values)| {
         let values = values.map(|values| Vec::from_iter(values.iter()).join("|"));
@@ -148,7 +148,7 @@ fn labels_are_required_by_what_no_object_without_them_meets() {
 }
 
 #[test]
-fn field_selectors_that_are_not_certainly_valid_are_upstreams() {
+fn doubtful_field_selectors_are_forwarded() {
     for text in [
         "metadata.name",
         "metadata.name=x,metadata.namespace",

@@ -44,7 +44,7 @@ fn order_blanks_and_unknown_keys_do_not_matter() {
 }
 
 #[test]
-fn what_is_no_event_is_refused() {
+fn input_that_is_not_an_event_is_refused() {
     for text in [
         "{}",
         "[]",
@@ -101,7 +101,7 @@ fn one_pass_finds_what_two_passes_find() {
 }
 
 #[test]
-fn bookmarks_and_errors_come_out_as_what_they_are() {
+fn bookmarks_and_errors_are_recognized() {
     match scan_line(BOOKMARK.as_bytes(), pods()).unwrap() {
         WatchLine::Bookmark(bookmark) => assert_eq!(
             (bookmark.resource_version, bookmark.initial_events_end),
@@ -119,7 +119,7 @@ fn bookmarks_and_errors_come_out_as_what_they_are() {
 }
 
 #[test]
-fn a_status_tells_how_long_to_wait_and_whether_the_version_was_too_large() {
+fn a_status_has_its_retry_delay_and_a_flag_for_too_large_versions() {
     let status = scan_status(br#"{"kind":"Status","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 999999, current: 26","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"x"}],"retryAfterSeconds":1},"code":504}"#);
     assert_eq!((status.code, status.retry_after_seconds), (504, Some(1)));
     assert!(status.version_too_large);

@@ -63,7 +63,7 @@ fn every_cut_of_a_page_is_an_error() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn input_that_is_not_a_list_is_refused() {
     for text in [
         "[]",
         "{}",

@@ -49,8 +49,9 @@ pub fn scan_protobuf_event(frame: &[u8]) -> Result<EventEnvelope, ScanError> {
             _ => {}
         }
     }
-    let kind = kind.and_then(WireKind::of);
-    let kind = kind.ok_or_else(|| missing("type", event))?;
+    let kind = kind
+        .and_then(WireKind::of)
+        .ok_or_else(|| missing("type", event))?;
     let wrapped = wrapped.ok_or_else(|| missing("object", event))?;
     let mut object = None;
     for field in WireFields::within(frame, wrapped) {
@@ -83,16 +84,16 @@ const fn missing(what: &'static str, within: ByteSpan) -> ScanError {
 /// and every length as short as possible. Such a frame can be rebuilt from its parts.
 #[must_use]
 pub fn is_canonical_frame(frame: &[u8], raw: ByteSpan) -> bool {
-    let found = || {
-        let [_, wrapped] = exactly(frame, event_span(frame).ok()?, [1, 2])?;
-        let [object] = exactly(frame, wrapped, [1])?;
-        let unknown = after_magic(frame, object)?;
-        let [type_meta, found, encoding, content_type] = exactly(frame, unknown, [1, 2, 3, 4])?;
-        exactly(frame, type_meta, [1, 2])?;
-        let is_empty = |span: ByteSpan| span.start == span.end;
-        (is_empty(encoding) && is_empty(content_type)).then_some(found)
-    };
-    found() == Some(raw)
+    canonical_object(frame) == Some(raw)
+}
+
+fn canonical_object(frame: &[u8]) -> Option<ByteSpan> {
+    let [_, wrapped] = exactly(frame, event_span(frame).ok()?, [1, 2])?;
+    let [object] = exactly(frame, wrapped, [1])?;
+    let unknown = after_magic(frame, object)?;
+    let [type_meta, raw, encoding, content_type] = exactly(frame, unknown, [1, 2, 3, 4])?;
+    exactly(frame, type_meta, [1, 2])?;
+    (encoding.of(frame).is_empty() && content_type.of(frame).is_empty()).then_some(raw)
 }
 
 /// The values of a message that has exactly these fields, in this order, all of type bytes; otherwise `None`.

@@ -83,8 +83,10 @@ struct MessageLevel {
 
 impl MessageLevel {
     fn new(table: &[SelectableField], wanted: u32, depth: usize) -> Self {
-        let entries = table.iter().enumerate();
-        let here = entries.filter(|(index, _)| wanted & 1 << index != 0);
+        let here = table
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| wanted & 1 << index != 0);
         let numbers = here
             .filter_map(|(_, entry)| entry.numbers.get(depth))
             .fold(0, |numbers, number| numbers | Self::bit(*number));

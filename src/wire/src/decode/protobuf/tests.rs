@@ -83,7 +83,7 @@ fn agreement(group: &str, resource: &str) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn objects_read_the_same_from_json_and_protobuf() {
+fn objects_are_equal_from_json_and_protobuf() {
     for (group, resource, full, plain) in [
         (
             "",
@@ -136,7 +136,7 @@ fn object(name: &[u8], version: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn of_a_scalar_that_stands_twice_the_last_one_counts() {
+fn the_last_of_repeated_scalars_counts() {
     let raw = [object(b"a", b"1"), object(b"b", b"22")].concat();
     let parts = scan_protobuf_object(&raw, FieldTable::default()).unwrap();
     assert_eq!((&*parts.name, parts.resource_version.0), ("b", 22));

@@ -110,7 +110,7 @@ fn check_error(text: &str, expected: &str) {
 }
 
 #[test]
-fn an_error_says_what_was_expected_and_where() {
+fn errors_name_the_expected_token_and_its_offset() {
     check_error("", "expected an object at offset 0");
     check_error("[]", "expected an object at offset 0");
     // Found by fuzzing: spans would have pointed to bytes beside the digits.

@@ -142,7 +142,7 @@ fn a_holder_cannot_make_a_lease_look_older_than_the_api_server_says() {
 }
 
 #[test]
-fn a_write_that_leaves_the_times_as_they_are_tells_none() {
+fn an_update_without_a_new_timestamp_has_no_write_time() {
     let before = Times {
         created: Some("2026-01-01T00:00:00Z"),
         managed: vec!["2026-01-01T00:00:05Z"],
@@ -171,7 +171,7 @@ fn only_leases_have_a_time_of_renewal() {
 }
 
 #[test]
-fn values_of_other_types_are_no_times() {
+fn timestamps_of_other_json_types_are_ignored() {
     for object in [
         r#"{"metadata":{"creationTimestamp":7,"managedFields":{"time":"2026-01-01T00:00:00Z"}}}"#,
         r#"{"metadata":{"creationTimestamp":null,"managedFields":[{"time":["2026-01-01T00:00:00Z"]}]}}"#,

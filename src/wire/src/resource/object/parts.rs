@@ -33,9 +33,12 @@ impl ObjectParts<'_> {
     /// The parts before a scan: every selectable field has its default.
     #[must_use]
     pub fn before(fields: FieldTable) -> Self {
-        let absent = fields.fields().iter();
         Self {
-            fields: absent.map(|field| field.default.into()).collect(),
+            fields: fields
+                .fields()
+                .iter()
+                .map(|field| field.default.into())
+                .collect(),
             ..Self::default()
         }
     }

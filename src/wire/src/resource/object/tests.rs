@@ -102,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn texts_that_stand_in_the_object_are_not_kept_again() {
+fn labels_and_names_are_stored_as_offsets_into_the_object() {
     let place = |text: &str| {
         let start = JSON.find(text).unwrap();
         Cow::from(&JSON[start..start + text.len()])

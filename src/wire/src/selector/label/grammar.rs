@@ -102,8 +102,10 @@ impl<'a> Parser<'a> {
 
     /// The number after `>` or `<`. It must be a label value, too, so it has no sign.
     fn bound(&mut self) -> Option<i64> {
-        let text = self.word().filter(|text| is_label_value(text))?;
-        text.parse().ok()
+        self.word()
+            .filter(|text| is_label_value(text))?
+            .parse()
+            .ok()
     }
 
     /// The values in parentheses. An empty one at either end is the empty value; of empty ones in the middle the API server takes some
@@ -153,8 +155,10 @@ fn lex(text: &str) -> (Token<'_>, &str) {
         let (symbol, rest) = text.split_at(symbol_len);
         return (Token::Symbol(symbol), rest);
     }
-    let ends = |byte: u8| is_symbol(byte) || BLANKS.contains(&char::from(byte));
-    let len = text.bytes().position(ends).unwrap_or(text.len());
+    let len = text
+        .bytes()
+        .position(|byte| is_symbol(byte) || BLANKS.contains(&char::from(byte)))
+        .unwrap_or(text.len());
     let (word, rest) = text.split_at(len);
     (Token::Word(word), rest)
 }

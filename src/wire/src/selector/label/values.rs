@@ -5,7 +5,6 @@ use std::fmt;
 /// Values that a label must have, or must not have. Never empty.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelValues {
-    /// All values, concatenated.
     text: Box<str>,
     /// The end of each value in `text`.
     ends: Box<[u32]>,

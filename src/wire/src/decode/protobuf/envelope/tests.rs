@@ -32,7 +32,7 @@ fn wrapped(kind: &[u8], unknown: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_server_writes_is_canonical() {
+fn frames_of_the_api_server_are_canonical() {
     let mut count = 0;
     for name in [
         "pods.frames",
@@ -59,7 +59,7 @@ fn what_the_server_writes_is_canonical() {
 }
 
 #[test]
-fn the_same_parts_in_the_same_places_are_the_servers_own_bytes() {
+fn a_canonical_frame_is_rebuilt_byte_for_byte_from_its_parts() {
     let (types, raw) = pieces();
     let unknown = message(&[(1, &types), (2, &raw), (3, b""), (4, b"")]);
     let frame = wrapped(b"ADDED", &unknown);
@@ -97,7 +97,7 @@ fn other_layouts_are_read_and_are_not_canonical() {
 }
 
 #[test]
-fn what_is_no_event_is_refused() {
+fn input_that_is_not_an_event_is_refused() {
     let (types, raw) = pieces();
     let unknown = message(&[(1, &types), (2, &raw)]);
     let good = wrapped(b"ADDED", &unknown);

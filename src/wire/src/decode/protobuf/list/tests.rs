@@ -5,7 +5,7 @@ use super::*;
 use crate::decode::{WatchLine, scan_frame, scan_protobuf_object};
 
 #[test]
-fn a_list_has_the_watchs_own_objects() {
+fn a_list_yields_the_same_objects_as_a_watch() {
     let body = captured("pods.list");
     let page = scan_protobuf_list(&body).unwrap();
     assert_eq!((&*page.kind, &*page.api_version), ("PodList", "v1"));
@@ -27,7 +27,7 @@ fn a_list_has_the_watchs_own_objects() {
 }
 
 #[test]
-fn a_page_says_what_is_left() {
+fn a_page_has_its_continue_token_and_remaining_count() {
     let body = captured("pods.page");
     let page = scan_protobuf_list(&body).unwrap();
     assert_eq!((page.items.len(), page.remaining_item_count), (1, Some(1)));
@@ -45,7 +45,7 @@ fn a_list_may_be_empty() {
 }
 
 #[test]
-fn what_is_cut_short_is_refused() {
+fn truncated_lists_are_refused() {
     let body = captured("pods.page");
     // The two empty fields at the end may be missing, but not in part.
     for len in (0..body.len() - 4).chain([body.len() - 3, body.len() - 1]) {

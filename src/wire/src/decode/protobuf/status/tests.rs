@@ -4,7 +4,7 @@ use super::super::tests::captured;
 use super::*;
 
 #[test]
-fn refusals_read_the_same_from_json_and_protobuf() {
+fn error_statuses_are_equal_from_json_and_protobuf() {
     for name in [
         "400",
         "404",
