@@ -50,7 +50,7 @@ use sync::{AtomicU64, Ordering, Published};
 pub struct DispatchOutcome {
     /// Events processed, counted from the first: at least one if the batch has any.
     pub events: usize,
-    /// Watches woken.
+    /// Watches woken, for metrics.
     pub woken: usize,
     /// Frames laid out for watches; watches with the same parameters share them.
     pub frames: usize,

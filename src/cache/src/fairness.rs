@@ -285,8 +285,7 @@ impl Share {
             return Ok(());
         }
         let fits = |held: Option<&usize>, factor| {
-            let held = held.copied().unwrap_or(0);
-            held.saturating_add(others) < free.saturating_mul(factor)
+            held.copied().unwrap_or(0).saturating_add(others) < free.saturating_mul(factor)
         };
         let at_address = self.by_address.get(&peer.address);
         match peer.user {

@@ -71,16 +71,18 @@ impl ObjectMap {
     /// The chunks that `other` does not share.
     pub(super) fn chunks_beyond(&self, other: &Self) -> impl Iterator<Item = &Chunk> {
         let shared: HashSet<*const Chunk> = other.chunks.iter().map(Arc::as_ptr).collect();
-        let chunks = self.chunks.iter();
-        let chunks = chunks.filter(move |chunk| !shared.contains(&Arc::as_ptr(chunk)));
-        chunks.map(Arc::as_ref)
+        self.chunks
+            .iter()
+            .filter(move |chunk| !shared.contains(&Arc::as_ptr(chunk)))
+            .map(Arc::as_ref)
     }
 
     /// Drops the last chunks, so many of them; returns whether any is left.
     pub fn drop_last(&mut self, chunks: usize) -> bool {
         let kept = self.chunks.len().saturating_sub(chunks);
-        let dropped = self.chunks.split_off(kept);
-        self.count -= dropped
+        self.count -= self
+            .chunks
+            .split_off(kept)
             .iter()
             .map(|chunk| chunk.objects().len())
             .sum::<usize>();
@@ -126,8 +128,9 @@ impl ObjectMap {
     /// Whether any object was written after `version`. Each chunk knows its newest version once it was asked.
     #[must_use]
     pub fn has_newer(&self, version: ResourceVersion) -> bool {
-        let mut chunks = self.chunks.iter();
-        chunks.any(|chunk| chunk.newest_version() > version)
+        self.chunks
+            .iter()
+            .any(|chunk| chunk.newest_version() > version)
     }
 
     /// Inserts an object; returns the one that it replaces.
@@ -238,8 +241,11 @@ impl ObjectMap {
         while let Some(chunk) = self.chunks.get(position.chunk) {
             let objects = chunk.objects().get(position.index..).unwrap_or(&[]);
             if !objects.is_empty() && !chunk.is_prefixed_from(position.index, prefix) {
-                let starts = |object: &&Object| object.key().starts_with(prefix);
-                return count + objects.iter().take_while(starts).count();
+                return count
+                    + objects
+                        .iter()
+                        .take_while(|object| object.key().starts_with(prefix))
+                        .count();
             }
             count += objects.len();
             position = position.next_chunk();

@@ -126,7 +126,6 @@ impl PastStates {
         states.push(state);
     }
 
-    /// Drops all states.
     pub(super) fn clear(&self) {
         self.states().clear();
     }

@@ -329,12 +329,11 @@ impl<T> RingWriter<T> {
     /// source to read from: a reader that is behind only by an old value gets [`Lagged`].
     pub fn expire_all(&mut self, now: Instant) {
         let mut has_evicted = self.evict(now);
-        let is_old = |record: &SegmentRecord<T>| {
-            now.saturating_duration_since(record.newest_at) > self.retention.age_max
-        };
         if self.retention.events_min == 0
             && self.segments.len() == 1
-            && self.segments.iter().all(is_old)
+            && self.segments.iter().all(|record| {
+                now.saturating_duration_since(record.newest_at) > self.retention.age_max
+            })
         {
             (self.events, self.bytes) = (0, 0);
             self.segments.clear();

@@ -86,12 +86,11 @@ impl SnapshotTracker {
     pub(super) fn add_rewound(&self, snapshot: &Arc<Snapshot>) {
         let mut published = self.published.lock();
         published.forget_if_many();
-        let is_later = |state: &Weak<Snapshot>| {
+        let later = published.states.iter().position(|state| {
             state
                 .upgrade()
                 .is_some_and(|state| state.sequence >= snapshot.sequence)
-        };
-        let later = published.states.iter().position(is_later);
+        });
         let at = later.unwrap_or(published.states.len());
         published.states.insert(at, Arc::downgrade(snapshot));
     }
@@ -100,8 +99,11 @@ impl SnapshotTracker {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let published = self.published.lock();
-        let is_held = |state: &Weak<Snapshot>| state.strong_count() > 0;
-        self.history.strong_count() == 0 && !published.states.iter().any(is_held)
+        self.history.strong_count() == 0
+            && !published
+                .states
+                .iter()
+                .any(|state| state.strong_count() > 0)
     }
 
     /// Bytes of memory that states take which readers hold, beyond the newest state and the history. Once the cache has ended, that is
@@ -121,8 +123,9 @@ impl SnapshotTracker {
             }
         }
         if is_ended {
-            let newest = states.last();
-            len += newest.map_or(0, |state| state.objects.memory().total());
+            len += states
+                .last()
+                .map_or(0, |state| state.objects.memory().total());
             len += history.map_or(0, |history| self.ended_history_len(&history));
         }
         len
@@ -132,10 +135,13 @@ impl SnapshotTracker {
     fn ended_history_len(&self, history: &Ring<Arc<Event>>) -> usize {
         *self.ended_history_len.get_or_init(|| {
             let events = sum(history, |event| event.weight());
-            let tombstones = self.tombstones.get().and_then(Weak::upgrade);
-            let deletions = tombstones.map_or(0, |ring| {
-                sum(&ring, |deleted| deleted.object.allocated_len())
-            });
+            let deletions = self
+                .tombstones
+                .get()
+                .and_then(Weak::upgrade)
+                .map_or(0, |ring| {
+                    sum(&ring, |deleted| deleted.object.allocated_len())
+                });
             events + deletions
         })
     }
@@ -181,11 +187,13 @@ fn beyond(state: &Snapshot, next: &Snapshot, oldest: Sequence, visits: &mut usiz
     let mut objects = memory.objects.min(events.saturating_mul(average));
     if objects > 0 && count <= *visits {
         *visits -= count;
-        let all = chunks.iter().flat_map(|chunk| chunk.objects());
-        let own = all.filter(|object| {
-            let other = next.objects.object_at(object.key());
-            other.is_none_or(|other| other.resource_version() != object.resource_version())
-        });
+        let own = chunks
+            .iter()
+            .flat_map(|chunk| chunk.objects())
+            .filter(|object| {
+                let other = next.objects.object_at(object.key());
+                other.is_none_or(|other| other.resource_version() != object.resource_version())
+            });
         objects = objects.min(own.map(Object::allocated_len).sum());
     }
     memory.total() - memory.objects + objects

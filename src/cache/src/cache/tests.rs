@@ -7,7 +7,7 @@ use super::*;
 use crate::resource::{EventKind, Layout};
 
 #[test]
-fn a_deletion_of_what_was_never_here_is_progress() {
+fn deleting_an_unknown_object_only_advances_the_version() {
     let recorder = Arc::new(Recorder::default());
     let mut writer = CacheWriter::new(kind(Layout::Typed), keep(100), Arc::clone(&recorder) as _);
     let now = Instant::now();
@@ -27,7 +27,7 @@ fn a_deletion_of_what_was_never_here_is_progress() {
 }
 
 #[test]
-fn whoever_loses_sight_of_an_object_is_shown_it_as_it_was() {
+fn an_object_that_leaves_a_selector_is_deleted_in_its_previous_state() {
     let mut before = Sample::new("a/x", 11);
     before.tier = Some("x");
     let after = Sample::new("a/x", 12);
@@ -189,7 +189,7 @@ fn lists_of_neighbouring_versions_leave_no_gap() {
 }
 
 #[test]
-fn an_observer_is_told_of_news_alone() {
+fn observers_are_called_only_for_new_events() {
     let recorder = Arc::new(Recorder::default());
     let mut writer = World::new(1, 100, Arc::clone(&recorder) as _).writer;
     let now = Instant::now();
@@ -250,7 +250,7 @@ impl Observer for OneByOne {
 }
 
 #[test]
-fn what_an_observer_takes_in_parts_is_counted_whole() {
+fn a_dispatch_in_parts_is_counted_once() {
     let mut writer = World::new(1, 100, Arc::new(OneByOne)).writer;
     let now = Instant::now();
     let puts = |versions: std::ops::Range<u64>| {

@@ -92,9 +92,7 @@ pub struct CacheWriter {
 #[derive(Debug)]
 struct ListedChanges {
     changes: std::vec::IntoIter<Change>,
-    /// Those that are appended.
     events: Vec<Arc<Event>>,
-    /// The list's version.
     version: ResourceVersion,
     now: Instant,
 }
@@ -369,8 +367,9 @@ impl CacheWriter {
     pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
         if version > self.state.resource_version {
             let proof = self.cache.proof_beyond(self.state.resource_version);
-            let passed = proof.filter(|proof| proof.version <= version);
-            self.is_contradicted |= passed.is_some_and(|proof| self.differs_from(proof));
+            self.is_contradicted |= proof
+                .filter(|proof| proof.version <= version)
+                .is_some_and(|proof| self.differs_from(proof));
             let was_behind = self.is_behind;
             self.publish(version, Vec::new());
             // If events are waiting to be dispatched, the version is dispatched with the last of them.
@@ -431,9 +430,9 @@ impl CacheWriter {
     /// Watches that have read what is evicted continue.
     pub fn cut_history(&mut self, cuts: u32, recent_max: usize, age_max: Duration, now: Instant) {
         self.ring.set_age_max(age_max);
-        cut(&mut self.ring, self.len_max.events, (cuts, recent_max), now);
+        cut(&mut self.ring, self.len_max.events, cuts, recent_max, now);
         if let Some(tombstones) = &mut self.tombstones {
-            cut(tombstones, self.len_max.tombstones, (cuts, recent_max), now);
+            cut(tombstones, self.len_max.tombstones, cuts, recent_max, now);
         }
         self.cache.trim();
     }
@@ -478,8 +477,9 @@ impl CacheWriter {
     /// are counted in both.
     #[must_use]
     pub fn tombstones_size(&self) -> (usize, usize) {
-        let tombstones = self.tombstones.as_ref();
-        tombstones.map_or((0, 0), |ring| (ring.events(), ring.bytes()))
+        self.tombstones
+            .as_ref()
+            .map_or((0, 0), |ring| (ring.events(), ring.bytes()))
     }
 
     /// Whether a change is repeated or goes backwards. Several changes at the cache's version may be new: a writer other than the
@@ -530,10 +530,12 @@ impl CacheWriter {
             tombstones.append(tombstone, object.allocated_len(), now);
         }
         let version = object.resource_version();
-        let written = self.written.take_if(|(written, _)| *written == version);
         let arrival = Arrival {
             at: now,
-            age: written.map(|(_, age)| age),
+            age: self
+                .written
+                .take_if(|(written, _)| *written == version)
+                .map(|(_, age)| age),
         };
         let mut event = Event::new(self.state.sequence, kind, object, previous, arrival);
         if version <= self.state.resource_version {
@@ -567,12 +569,7 @@ impl CacheWriter {
 }
 
 /// Cuts a ring that may have `len_max` bytes otherwise.
-fn cut<T>(
-    ring: &mut RingWriter<T>,
-    len_max: usize,
-    (cuts, recent_max): (u32, usize),
-    now: Instant,
-) {
+fn cut<T>(ring: &mut RingWriter<T>, len_max: usize, cuts: u32, recent_max: usize, now: Instant) {
     let bytes_max = len_max.checked_shr(cuts).unwrap_or_default();
     ring.bound_bytes(bytes_max, recent_max.min(len_max), now);
 }

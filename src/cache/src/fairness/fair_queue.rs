@@ -193,13 +193,17 @@ impl<T> FairQueue<T> {
 
     /// The next peer in turn among those with room.
     fn next(&self) -> Option<Peer> {
-        let open = |group: &&Peer| !self.running.is_closed_to(**group);
-        self.turns.values().filter(open).find_map(|group| {
-            let mut peers = self.groups.get(group)?.turns.values();
-            peers
-                .find(|peer| self.running.has_room_for(**peer))
-                .copied()
-        })
+        self.turns
+            .values()
+            .filter(|group| !self.running.is_closed_to(**group))
+            .find_map(|group| {
+                self.groups
+                    .get(group)?
+                    .turns
+                    .values()
+                    .find(|peer| self.running.has_room_for(**peer))
+                    .copied()
+            })
     }
 
     /// Moves the peer, and its group, to the end of the order.

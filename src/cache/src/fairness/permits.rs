@@ -23,7 +23,7 @@ struct PermitTable {
 }
 
 impl Permits {
-    /// With `max` permits.
+    /// Permits for at most `max` holders at a time.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Arc::new(Mutex::new(PermitTable {

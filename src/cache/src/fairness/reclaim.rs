@@ -123,7 +123,6 @@ impl HolderTable {
 
     fn victim(&self, newcomer: Peer, shortage: Shortage, share: &Share) -> Option<Rank> {
         let (at_address, of_user) = share.held_by(newcomer);
-        let by_address = || self.by_address.first_above(at_address + 1);
         let by_user = || self.by_user.first_above(of_user + 1);
         // Who has as many as others displaces only itself, and who has none what was never used.
         let idle = || match at_address {
@@ -131,7 +130,11 @@ impl HolderTable {
             _ => self.by_address.first_idle(&newcomer.address),
         };
         match shortage {
-            Shortage::Total => by_address().or_else(by_user).or_else(idle),
+            Shortage::Total => self
+                .by_address
+                .first_above(at_address + 1)
+                .or_else(by_user)
+                .or_else(idle),
             Shortage::Address => by_user().or_else(idle),
             Shortage::User => None,
         }
@@ -200,8 +203,11 @@ impl<K: Copy + Ord + Hash> Ranking<K> {
     }
 
     fn first_idle(&self, key: &K) -> Option<Rank> {
-        let first = self.members.get(key)?.first();
-        first.filter(|rank| rank.activity < Activity::Busy).copied()
+        self.members
+            .get(key)?
+            .first()
+            .filter(|rank| rank.activity < Activity::Busy)
+            .copied()
     }
 }
 

@@ -12,7 +12,7 @@ fn all(permits: &Permits, peer: Peer) -> Vec<Permit> {
 }
 
 #[test]
-fn one_peer_gets_four_fifths_and_everybody_else_still_finds_a_place() {
+fn one_peer_gets_four_fifths_and_others_are_still_admitted() {
     let permits = Permits::new(1_000);
     let greedy = all(&permits, peer(0));
     assert_eq!(greedy.len(), 800);
@@ -29,7 +29,7 @@ fn one_peer_gets_four_fifths_and_everybody_else_still_finds_a_place() {
 }
 
 #[test]
-fn a_few_permits_may_all_be_one_peers_and_no_permits_are_nobodys() {
+fn one_peer_may_take_all_of_a_few_permits() {
     assert_eq!(all(&Permits::new(2), peer(0)).len(), 2);
     assert_eq!(all(&Permits::new(0), peer(0)).len(), 0);
 }
@@ -47,7 +47,7 @@ fn a_lower_bound_takes_nothing_away_and_gives_nothing_new() {
 }
 
 #[test]
-fn places_taken_together_are_shared_as_those_taken_one_by_one() {
+fn permits_taken_together_count_like_single_ones() {
     for count in [1, 7, 80] {
         let mut share = Share::new(1_000);
         while share.has_room_for_many(peer(0), count) {
@@ -78,7 +78,7 @@ fn user(users: &Users, name: usize, address: u32) -> Peer {
 }
 
 #[test]
-fn one_user_behind_an_address_leaves_places_for_the_others_there() {
+fn one_user_leaves_permits_for_others_of_its_address() {
     let (permits, users) = (Permits::new(1_000), Users::default());
     let greedy = all(&permits, user(&users, 0, 0));
     assert_eq!(greedy.len(), 800);
@@ -92,7 +92,7 @@ fn one_user_behind_an_address_leaves_places_for_the_others_there() {
 }
 
 #[test]
-fn a_user_has_one_share_wherever_it_comes_from() {
+fn a_user_has_one_share_across_addresses() {
     let (permits, users) = (Permits::new(1_000), Users::default());
     let held: Vec<_> = (0..1_000)
         .map_while(|address| permits.try_acquire(user(&users, 0, address)))
@@ -105,7 +105,7 @@ fn a_user_has_one_share_wherever_it_comes_from() {
 }
 
 #[test]
-fn many_users_of_one_address_leave_places_for_other_addresses() {
+fn many_users_of_one_address_leave_permits_for_other_addresses() {
     let (permits, users) = (Permits::new(1_700), Users::default());
     let mut held = Vec::new();
     for name in 0..2_000 {
@@ -120,7 +120,7 @@ fn many_users_of_one_address_leave_places_for_other_addresses() {
 }
 
 #[test]
-fn tokens_that_nobody_has_looked_at_count_as_users_do_and_are_nobodys() {
+fn unreviewed_tokens_count_as_users_of_their_own() {
     let (permits, users) = (Permits::new(1_000), Users::default());
     let greedy = all(&permits, users.bearing(peer(0), b"one"));
     assert_eq!(greedy.len(), 800);
@@ -138,7 +138,7 @@ fn tokens_that_nobody_has_looked_at_count_as_users_do_and_are_nobodys() {
 }
 
 #[test]
-fn exempt_users_and_groups_have_all_but_the_last_place_and_take_nobodys_share() {
+fn exempt_users_take_all_but_the_last_permit_and_no_share_of_others() {
     let users = Users::new(["admin".to_owned()], ["operators".to_owned()]);
     let admin = users.known(peer(0), "admin", &[]);
     let operator = users.known(peer(0), "a", &["b".to_owned(), "operators".to_owned()]);

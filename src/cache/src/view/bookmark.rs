@@ -59,10 +59,9 @@ impl BookmarkTemplate {
             Self::Protobuf {
                 type_meta,
                 template,
-            } => {
-                let raw = template.raw(version, marker);
-                frame_around("BOOKMARK", type_meta, &raw).0.into()
-            }
+            } => frame_around("BOOKMARK", type_meta, &template.raw(version, marker))
+                .0
+                .into(),
         }
     }
 }

@@ -310,8 +310,11 @@ impl Observer for Hub {
         };
         view_table.apply_changes(changes);
         let laid_out = view_table.lay_out(events, now, shown);
-        let closed = shown.iter().filter(|core| core.is_closed());
-        let closed: Vec<_> = closed.cloned().collect();
+        let closed: Vec<_> = shown
+            .iter()
+            .filter(|core| core.is_closed())
+            .cloned()
+            .collect();
         {
             let mut directory = self.directory();
             closed.iter().for_each(|core| directory.forget(core));

@@ -105,10 +105,11 @@ impl Partial {
     }
 
     fn put_object(self, object: &[u8], out: &mut Vec<u8>) -> Result<(), ScanError> {
-        let metadata = member(object, "metadata")?.map(|span| span.of(object));
-        let metadata = metadata.unwrap_or(b"{}");
-        let head = self.head();
-        head.iter()
+        let metadata = member(object, "metadata")?
+            .map(|span| span.of(object))
+            .unwrap_or(b"{}");
+        self.head()
+            .iter()
             .for_each(|piece| out.extend_from_slice(piece.as_bytes()));
         match self.layout {
             Layout::Typed => out.extend_from_slice(metadata),
@@ -124,8 +125,8 @@ fn put_in_order(object: &[u8], fields: &[StructField], out: &mut Vec<u8>) -> Res
     let members = members(object)?;
     let mut before = b'{';
     for field in fields {
-        let found = value_of(&members, field.name);
-        let value = found.map_or(b"null".as_slice(), |span| span.of(object));
+        let value =
+            value_of(&members, field.name).map_or(b"null".as_slice(), |span| span.of(object));
         if value == b"null" {
             continue;
         }

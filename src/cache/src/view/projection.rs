@@ -117,8 +117,8 @@ impl Projection {
             (Encoding::Protobuf, ObjectPart::Whole) => object.to_vec(),
             (Encoding::Protobuf, ObjectPart::Metadata(_)) => protobuf::partial(object)?,
             (Encoding::Json, ObjectPart::Metadata(_)) => {
-                let metadata = member(object, "metadata")?;
-                let metadata = metadata.map_or(b"{}".as_slice(), |span| span.of(object));
+                let metadata =
+                    member(object, "metadata")?.map_or(b"{}".as_slice(), |span| span.of(object));
                 let mut raw = Vec::new();
                 put_bytes(&mut raw, 1, &protobuf::metadata_of_json(metadata)?);
                 raw

@@ -17,7 +17,7 @@ use crate::resource::Object;
 pub use placement::TooManyViews;
 pub(super) use placement::{Placement, weight};
 
-/// A view's number.
+/// The place of a view in the table of views; reused once the view is gone.
 pub(super) type Number = u32;
 
 /// The kind of an indexed value.
@@ -121,24 +121,25 @@ impl IndexCounts {
     /// The object's values, except labels, of the kinds that have entries.
     fn values<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = IndexedValue<'a>> {
         let key = object.key();
-        let name = || IndexedValue::new(ValueKind::Name, key.name());
-        let namespace = || IndexedValue::new(ValueKind::Namespace, key.namespace());
-        let exact = || IndexedValue::object(key.namespace(), key.name());
-        let fields = self.fields.iter().enumerate();
-        let fields = fields
+        let fields = self
+            .fields
+            .iter()
+            .enumerate()
             .filter(|(_, count)| **count > 0)
             .map(|(index, _)| IndexedValue::new(ValueKind::Field(index), object.field(index)));
         (self.objects > 0)
-            .then(exact)
+            .then(|| IndexedValue::object(key.namespace(), key.name()))
             .into_iter()
-            .chain((self.names > 0).then(name))
-            .chain((self.namespaces > 0).then(namespace))
+            .chain((self.names > 0).then(|| IndexedValue::new(ValueKind::Name, key.name())))
+            .chain(
+                (self.namespaces > 0)
+                    .then(|| IndexedValue::new(ValueKind::Namespace, key.namespace())),
+            )
             .chain(fields)
     }
 }
 
 impl SelectorIndex {
-    /// An index without views.
     pub(super) fn new(hasher: Hasher) -> Self {
         Self {
             buckets: HashTable::new(),
@@ -153,20 +154,20 @@ impl SelectorIndex {
         self.buckets.is_empty() && self.everything.is_empty()
     }
 
-    /// Adds a view.
     pub(super) fn insert(&mut self, number: Number, position: &IndexPosition) {
-        for entry in position {
-            self.put(number, *entry);
+        for (kind, hash) in position {
+            self.put(number, *kind, *hash);
         }
         if position.is_empty() {
             self.everything.push(number);
         }
     }
 
-    fn put(&mut self, number: Number, (kind, hash): (ValueKind, u64)) {
+    fn put(&mut self, number: Number, kind: ValueKind, hash: u64) {
         *self.counts.of(kind) += 1;
-        let same = |bucket: &Bucket| bucket.hash == hash;
-        let bucket = self.buckets.entry(hash, same, |bucket| bucket.hash);
+        let bucket = self
+            .buckets
+            .entry(hash, |bucket| bucket.hash == hash, |bucket| bucket.hash);
         let mut bucket = bucket.or_insert_with(|| Bucket {
             hash,
             views: SmallVec::new(),
@@ -184,8 +185,10 @@ impl SelectorIndex {
         }
         for (kind, hash) in position {
             *self.counts.of(*kind) -= 1;
-            let same = |bucket: &Bucket| bucket.hash == *hash;
-            let Ok(mut bucket) = self.buckets.find_entry(*hash, same) else {
+            let Ok(mut bucket) = self
+                .buckets
+                .find_entry(*hash, |bucket| bucket.hash == *hash)
+            else {
                 continue;
             };
             let views = &mut bucket.get_mut().views;

@@ -89,8 +89,10 @@ pub fn only_name<'a>(
     start: Option<&str>,
 ) -> Option<&'a str> {
     let is_scoped = selector.namespace.is_some() || !kind.namespaced;
-    let name = selector.fields.pinned_name();
-    name.filter(|_| is_scoped && start.is_none())
+    selector
+        .fields
+        .pinned_name()
+        .filter(|_| is_scoped && start.is_none())
 }
 
 /// The prefix of all keys in a selector's namespace; empty for all namespaces.

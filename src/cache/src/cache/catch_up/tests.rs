@@ -45,7 +45,7 @@ fn put(world: &mut World, key: &str) {
 }
 
 #[test]
-fn a_cache_that_keeps_no_deletions_lets_no_client_catch_up() {
+fn without_tombstones_no_client_catches_up() {
     let mut world = World::new(3, 8, Arc::new(Recorder::default()));
     put(&mut world, "a/x");
     assert!(!can_catch_up(&world, 10));

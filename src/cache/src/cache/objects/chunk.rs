@@ -77,9 +77,9 @@ pub struct Chunk {
 /// Bytes of memory that chunks take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunksMemory {
-    /// The objects.
+    /// Bytes of the objects themselves.
     pub objects: usize,
-    /// The compressed blocks.
+    /// Bytes of the compressed blocks that are kept with the chunks.
     pub blocks: usize,
     /// The lists of objects, and the positions and lengths that were derived from them.
     pub indexes: usize,
@@ -167,11 +167,17 @@ impl Chunk {
     pub fn memory(&self) -> ChunksMemory {
         let derived = &self.derived;
         let blocks = derived.blocks.lock();
-        let kept = blocks.iter().flatten();
-        let kept = kept.map(|block| allocated_len(block.deflate.len()));
+        let kept = blocks
+            .iter()
+            .flatten()
+            .map(|block| allocated_len(block.deflate.len()));
         let spans = derived.metadata.get().and_then(Option::as_deref);
-        let lens = derived.lens.iter().filter_map(|lens| lens.get());
-        let lens = lens.filter_map(Option::as_deref).map(size_of_val);
+        let lens = derived
+            .lens
+            .iter()
+            .filter_map(|lens| lens.get())
+            .filter_map(Option::as_deref)
+            .map(size_of_val);
         let lists = [
             size_of::<Self>(),
             self.objects.capacity() * size_of::<Object>(),
@@ -188,8 +194,9 @@ impl Chunk {
     /// once. Concurrent callers wait for that, for some tenths of a millisecond at most.
     pub fn metadata(&self, find: impl Fn(&Object) -> Option<ByteSpan>) -> Option<&[ByteSpan]> {
         let found = &self.derived.metadata;
-        let found = found.get_or_init(|| self.objects.iter().map(find).collect());
-        found.as_deref()
+        found
+            .get_or_init(|| self.objects.iter().map(find).collect())
+            .as_deref()
     }
 
     /// Whether the result of [`Self::metadata`] has been computed.
@@ -208,18 +215,20 @@ impl Chunk {
     /// Concurrent callers wait for that, for a millisecond or two at most.
     pub fn lens(&self, form: LengthForm, len: impl Fn(&Object) -> Option<u32>) -> Option<&[u32]> {
         let lens = &self.derived.lens[form as usize];
-        let lens = lens.get_or_init(|| self.objects.iter().map(len).collect());
-        lens.as_deref()
+        lens.get_or_init(|| self.objects.iter().map(len).collect())
+            .as_deref()
     }
 
     /// The newest version of an object in the chunk. A search for what changed since a later version skips the chunk.
     #[must_use]
     pub fn newest_version(&self) -> ResourceVersion {
-        let newest = || {
-            let versions = self.objects.iter().map(Object::resource_version);
-            versions.max().unwrap_or_default()
-        };
-        *self.derived.newest_version.get_or_init(newest)
+        *self.derived.newest_version.get_or_init(|| {
+            self.objects
+                .iter()
+                .map(Object::resource_version)
+                .max()
+                .unwrap_or_default()
+        })
     }
 
     /// Whether the chunk exceeds a bound and must be split.

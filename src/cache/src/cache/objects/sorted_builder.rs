@@ -40,8 +40,9 @@ impl SortedBuilder {
     }
 
     fn last(&self) -> Option<&Object> {
-        let closed = || self.chunks.last()?.objects().last();
-        self.open.last().or_else(closed)
+        self.open
+            .last()
+            .or_else(|| self.chunks.last()?.objects().last())
     }
 
     /// The map of all objects that were appended.

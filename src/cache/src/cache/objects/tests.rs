@@ -82,11 +82,13 @@ fn a_place_from_a_key_starts_at_the_first_key_not_below() {
 
 /// The key of the first object in each chunk, and the number of its objects.
 fn outline(map: &ObjectMap) -> Vec<(String, usize)> {
-    let outline = |chunk: &Arc<Chunk>| {
-        let objects = chunk.objects();
-        (objects[0].key().to_string(), objects.len())
-    };
-    map.chunks.iter().map(outline).collect()
+    map.chunks
+        .iter()
+        .map(|chunk| {
+            let objects = chunk.objects();
+            (objects[0].key().to_string(), objects.len())
+        })
+        .collect()
 }
 
 fn numbered(count: u64) -> ObjectMap {
@@ -98,7 +100,7 @@ fn numbered(count: u64) -> ObjectMap {
 }
 
 #[test]
-fn what_deletions_leave_of_a_chunk_joins_the_next_if_both_are_small() {
+fn small_chunks_are_merged_after_deletions() {
     let mut map = numbered(3 * 192);
     let remove = |map: &mut ObjectMap, numbers: std::ops::Range<usize>| {
         for number in numbers {
@@ -141,11 +143,13 @@ fn sized(name: &str, len: usize) -> Object {
 
 /// Objects whose frames have the given lengths.
 fn framed(objects: &[(&str, usize)]) -> Vec<Object> {
-    let framed = |(name, frame_len): &(&str, usize)| {
-        let rest = sized(name, 0).frame_len();
-        sized(name, frame_len - rest)
-    };
-    objects.iter().map(framed).collect()
+    objects
+        .iter()
+        .map(|(name, frame_len)| {
+            let rest = sized(name, 0).frame_len();
+            sized(name, frame_len - rest)
+        })
+        .collect()
 }
 
 /// A map into which the objects were inserted one after the other.
@@ -205,7 +209,7 @@ fn small_chunks_join_if_their_bytes_allow() {
 }
 
 #[test]
-fn what_is_told_of_a_chunk_is_asked_for_once_until_it_changes() {
+fn derived_values_of_a_chunk_are_computed_once_until_it_changes() {
     let mut map = numbered(2);
     let calls = std::cell::Cell::new(0_u32);
     let span = |object: &Object| {
@@ -237,7 +241,7 @@ fn what_is_told_of_a_chunk_is_asked_for_once_until_it_changes() {
 }
 
 #[test]
-fn chunks_begin_where_they_do() {
+fn positions_at_chunk_starts_are_recognized() {
     let map = numbered(193);
     let begins = |from: &str| map.is_at_chunk(map.place_from(from));
     assert!(begins("") && begins("ns/n0192") && begins("zz"));
@@ -257,8 +261,10 @@ fn block(len: u64) -> DeflateBlock {
 
 /// For each chunk, whether it has a block.
 fn kept(map: &ObjectMap) -> Vec<bool> {
-    let has_block = |chunk: &Arc<Chunk>| chunk.block(BlockFormat::Whole).is_some();
-    map.chunks.iter().map(has_block).collect()
+    map.chunks
+        .iter()
+        .map(|chunk| chunk.block(BlockFormat::Whole).is_some())
+        .collect()
 }
 
 #[test]
@@ -429,15 +435,16 @@ fn objects_that_come_in_order_become_the_map_that_sorting_makes() {
 #[test]
 fn chunks_of_large_objects_are_cut_by_their_bytes_however_they_come() {
     let json = format!("{{\"pad\":\"{}\"}}", "x".repeat(400_000));
-    let large = |i: u64| {
-        let parts = ObjectParts {
-            name: format!("o{i}").into(),
-            resource_version: ResourceVersion(i),
-            ..ObjectParts::default()
-        };
-        Object::new(parts, json.as_bytes())
-    };
-    let objects: Vec<_> = (0..10).map(large).collect();
+    let objects: Vec<_> = (0..10)
+        .map(|i| {
+            let parts = ObjectParts {
+                name: format!("o{i}").into(),
+                resource_version: ResourceVersion(i),
+                ..ObjectParts::default()
+            };
+            Object::new(parts, json.as_bytes())
+        })
+        .collect();
     let mut builder = SortedBuilder::default();
     objects
         .iter()

@@ -14,8 +14,12 @@ fn written_to(version: u64, events_max: usize) -> CacheWriter {
 }
 
 fn write(writer: &mut CacheWriter, from: u64, to: u64) {
-    let sample = |version| Sample::new(&format!("a/{version:06}"), version).object();
-    writer.apply((from..=to).map(sample).map(Change::Put), Instant::now());
+    writer.apply(
+        (from..=to)
+            .map(|version| Sample::new(&format!("a/{version:06}"), version).object())
+            .map(Change::Put),
+        Instant::now(),
+    );
 }
 
 /// The state at this version, rewound from the nearest newer one.
@@ -35,7 +39,7 @@ fn is_at_hand(writer: &CacheWriter, version: u64) -> bool {
 }
 
 #[test]
-fn older_states_are_at_hand_once_kept_until_others_were_used_later() {
+fn kept_states_are_evicted_least_recently_used_first() {
     let writer = written_to(40, 100);
     assert!(is_at_hand(&writer, 40), "the newest state is available");
     let kept = 20..20 + KEPT_MAX as u64;
@@ -106,7 +110,7 @@ fn kept_states_go_with_the_history_that_reaches_them() {
 }
 
 #[test]
-fn so_many_events_are_undone_and_no_more() {
+fn a_rewind_undoes_a_bounded_number_of_events() {
     let most = UNDONE_MAX as u64;
     let writer = written_to(10 + most + 1, usize::MAX);
     let rewind = |version| writer.cache().rewind(ResourceVersion(version));

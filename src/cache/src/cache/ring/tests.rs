@@ -53,7 +53,7 @@ fn a_break_stops_after_the_value_it_was_given_for() {
 }
 
 #[test]
-fn a_reader_whose_place_is_gone_is_told_the_oldest_that_is_left() {
+fn a_lagging_reader_gets_the_oldest_remaining_sequence() {
     let mut writer = RingWriter::new(retention(2, 4));
     let ring = Arc::clone(writer.ring());
     // A nanosecond apart, so that age keeps no event.
@@ -93,7 +93,7 @@ fn young_events_stay_until_memory_or_count_says_otherwise() {
 }
 
 #[test]
-fn what_is_exactly_at_a_bound_stays() {
+fn values_exactly_at_a_bound_are_kept() {
     let now = Instant::now();
     let mut writer = RingWriter::new(retention(2, 4));
     let ring = Arc::clone(writer.ring());
@@ -145,7 +145,7 @@ fn a_segment_is_sealed_when_it_is_full_or_heavy() {
 
 /// Whoever shortens the age until something is evicted relies on it.
 #[test]
-fn what_age_may_evict_is_evicted_at_any_shorter_age() {
+fn evictable_events_go_at_any_shorter_maximum_age() {
     let keep = Retention {
         events_min: 3,
         ..retention(2, 100)

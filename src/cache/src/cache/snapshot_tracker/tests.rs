@@ -123,7 +123,7 @@ fn a_rewound_state_is_counted_beyond_the_history_as_long_as_it_is_held() {
 }
 
 #[test]
-fn what_several_states_share_is_counted_once() {
+fn memory_shared_by_states_is_counted_once() {
     let mut written = Written::new(8);
     let first = written.newest();
     written.change(0..OBJECTS / 2);
@@ -188,7 +188,7 @@ fn a_cache_that_has_ended_is_counted_with_its_history_as_long_as_it_is_read() {
 }
 
 #[test]
-fn states_that_nobody_holds_are_forgotten() {
+fn dropped_states_are_forgotten() {
     let mut written = Written::new(8);
     written.change((0..1_000).map(|number| number % 10));
     let tracker = written.writer.cache().tracker();

@@ -36,7 +36,6 @@ impl Change {
 pub struct ListComparison {
     pub(super) cached: ObjectMap,
     pub(super) listed: ObjectMap,
-    /// The state's version.
     pub(super) held: ResourceVersion,
     /// What was proven of the state.
     pub(super) proof: ProvenVersion,
@@ -80,12 +79,13 @@ impl ListComparison {
     /// Whether the list has an object of the state that was not there at a proven version, although it was written before.
     fn lists_unproven(&self) -> bool {
         let (held, proof) = (self.held, self.proof);
-        let is_unproven = |object: &Object| {
-            let version = object.resource_version();
-            version > proof.of && version <= held
-        };
-        let differs = || held > proof.of && self.cached.has_newer(proof.of);
-        held < proof.version && differs() && self.listed.iter().any(is_unproven)
+        held < proof.version
+            && held > proof.of
+            && self.cached.has_newer(proof.of)
+            && self.listed.iter().any(|object| {
+                let version = object.resource_version();
+                version > proof.of && version <= held
+            })
     }
 }
 

@@ -112,7 +112,7 @@ fn the_length_of_the_objects_follows_every_change() {
 }
 
 #[test]
-fn the_history_weighs_what_only_it_holds() {
+fn the_history_is_charged_for_objects_that_only_it_holds() {
     let mut writer = writer(100);
     let now = Instant::now();
     let held = [object("a", "1", 1), object("b", "2", 2)];
@@ -189,7 +189,7 @@ fn a_history_that_is_cut_gives_its_memory_back_and_grows_again_later() {
 }
 
 #[test]
-fn a_cut_takes_nothing_from_a_history_that_is_shorter_nor_from_recent_events() {
+fn a_cut_keeps_short_histories_and_recent_events() {
     const LEN_MAX: usize = 1 << 20;
     let retention = Retention {
         bytes_max: LEN_MAX,
@@ -269,7 +269,7 @@ fn a_cache_is_not_ready_before_its_first_list() {
 }
 
 #[test]
-fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
+fn evicted_versions_are_too_old_and_later_ones_are_not() {
     let mut writer = writer(100);
     let now = Instant::now();
     writer
@@ -298,7 +298,7 @@ fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
 }
 
 #[test]
-fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
+fn changes_have_the_previous_state_and_repeated_ones_are_ignored() {
     let mut writer = writer(100);
     let now = Instant::now();
     writer

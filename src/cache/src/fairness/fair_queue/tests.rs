@@ -20,7 +20,7 @@ fn arrive(queue: &mut FairQueue<usize>, by: Peer, number: usize) -> Option<u64> 
 }
 
 #[test]
-fn whoever_waits_gets_a_place_in_the_order_of_coming() {
+fn waiters_get_permits_first_come_first_served() {
     let mut queue = FairQueue::new(2, 4);
     for number in 0..2 {
         assert!(matches!(queue.enter(peer(number)), QueueDecision::Runs));
@@ -39,7 +39,7 @@ fn whoever_waits_gets_a_place_in_the_order_of_coming() {
 }
 
 #[test]
-fn whoever_gives_up_stands_in_nobodys_way() {
+fn cancelled_waiters_do_not_block_the_queue() {
     let mut queue = FairQueue::new(1, 2);
     assert!(matches!(queue.enter(peer(1)), QueueDecision::Runs));
     let first = arrive(&mut queue, peer(1), 1).unwrap();
@@ -56,7 +56,7 @@ fn whoever_gives_up_stands_in_nobodys_way() {
 }
 
 #[test]
-fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
+fn a_peer_at_its_share_is_overtaken_by_others() {
     let mut queue = FairQueue::new(100, 100);
     let running = (0..100).take_while(|_| matches!(queue.enter(peer(1)), QueueDecision::Runs));
     assert_eq!(running.count(), 80);
@@ -71,7 +71,7 @@ fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
 }
 
 #[test]
-fn no_places_are_none() {
+fn a_queue_without_permits_admits_nobody() {
     let mut queue = FairQueue::<usize>::new(0, 0);
     assert!(matches!(queue.enter(peer(1)), QueueDecision::Full(_)));
 }
@@ -95,7 +95,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 /// While a permit is free, few waiters are without room, so this test is fast. Searching the whole queue each time would take two billion
 /// steps.
 #[test]
-fn whoever_waits_is_found_however_long_the_line_is() {
+fn the_next_waiter_is_found_in_a_long_queue() {
     const RUNNING: usize = 256;
     let mut queue = FairQueue::new(RUNNING, 1 << 17);
     let mut number = 0;
@@ -116,7 +116,7 @@ fn whoever_waits_is_found_however_long_the_line_is() {
 
 /// The same with one address that holds the permits and whose users fill the queue.
 #[test]
-fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
+fn the_next_waiter_is_found_among_many_users_of_one_address() {
     const RUNNING: usize = 256;
     let (mut queue, users) = (FairQueue::new(RUNNING, 1 << 14), Users::default());
     let user = |name: usize| users.known(peer(1), &name.to_string(), &[]);
@@ -135,7 +135,7 @@ fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
 }
 
 #[test]
-fn who_has_its_share_keeps_no_other_user_of_its_address_from_a_place() {
+fn a_user_at_its_share_does_not_block_others_of_its_address() {
     let (mut queue, users) = (FairQueue::new(16, 16), Users::default());
     let user = |name: &str| users.known(peer(1), name, &[]);
     while matches!(queue.enter(user("a")), QueueDecision::Runs) {}
@@ -159,7 +159,7 @@ fn who_has_its_share_keeps_no_other_user_of_its_address_from_a_place() {
 
 /// A client that waits for one permit does not wait for everything that others, at its address or elsewhere, have queued before it.
 #[test]
-fn those_who_wait_take_turns_however_much_each_waits_for() {
+fn waiting_peers_take_turns() {
     let users = Users::default();
     let greedy: Vec<Peer> = (0..20)
         .map(|name| users.known(peer(1), &name.to_string(), &[]))

@@ -9,7 +9,7 @@ fn peer(number: u8) -> Peer {
 }
 
 #[tokio::test]
-async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
+async fn a_permit_goes_to_the_longest_waiter_that_is_still_there() {
     let permits = QueuedPermits::new(1, 8);
     let permit = permits.request(peer(1)).unwrap().granted().await.unwrap();
     let cancelled = permits.request(peer(2)).unwrap();
@@ -29,7 +29,7 @@ async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
 }
 
 #[tokio::test]
-async fn who_has_a_full_line_leaves_places_and_a_line_to_others() {
+async fn a_peer_with_a_full_queue_does_not_block_others() {
     let permits = QueuedPermits::new(10, 10);
     let pending: Vec<_> = (0..100)
         .map_while(|_| permits.request(peer(1)).ok())

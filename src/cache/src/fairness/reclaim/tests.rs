@@ -29,8 +29,10 @@ fn hold(permits: &Permits, peer: Peer) -> Result<Held, Shortage> {
 
 /// All permits that the peers get, one peer after the other.
 fn fill(permits: &Permits, peers: impl IntoIterator<Item = Peer>) -> Vec<Held> {
-    let all = |peer| std::iter::from_fn(move || hold(permits, peer).ok());
-    peers.into_iter().flat_map(all).collect()
+    peers
+        .into_iter()
+        .flat_map(|peer| std::iter::from_fn(move || hold(permits, peer).ok()))
+        .collect()
 }
 
 fn kept(held: &mut [Held]) -> usize {
@@ -40,7 +42,7 @@ fn kept(held: &mut [Held]) -> usize {
 }
 
 #[test]
-fn a_newcomer_gets_a_permit_of_who_has_the_most_however_many_addresses_hold_all() {
+fn a_newcomer_displaces_the_largest_holder() {
     let permits = Permits::new(500);
     let mut greedy = fill(&permits, (0..4).map(peer));
     greedy.retain_mut(Held::is_kept);
@@ -55,7 +57,7 @@ fn a_newcomer_gets_a_permit_of_who_has_the_most_however_many_addresses_hold_all(
 }
 
 #[test]
-fn nobody_is_displaced_for_who_has_as_many() {
+fn equal_holders_are_not_displaced() {
     let permits = Permits::new(10);
     let mut held: Vec<_> = (0..10)
         .map(|number| hold(&permits, peer(number)).unwrap())

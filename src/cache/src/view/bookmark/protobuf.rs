@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bookmark_shows_how_all_others_look() {
+    fn one_bookmark_gives_the_template_of_all_others() {
         for name in [
             "pods",
             "configmaps",
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_a_bookmark_gives_no_shape() {
+    fn objects_with_more_than_a_bookmarks_fields_give_no_template() {
         let guess = ProtobufTemplate::guessed();
         let raw = guess.raw(ResourceVersion(7), Marker::None);
         let at = u32::try_from(raw.iter().position(|byte| *byte == b'7').unwrap()).unwrap();

@@ -32,7 +32,7 @@ fn check(template: &JsonTemplate, plain: &str, marker: &str) {
 }
 
 #[test]
-fn either_form_teaches_both() {
+fn a_template_learnt_from_one_form_serves_both() {
     for (plain, marker) in [(POD, POD_MARKER), (WIDGET, WIDGET_MARKER)] {
         check(&learnt(plain).unwrap(), plain, marker);
         check(&learnt(marker).unwrap(), plain, marker);
@@ -77,7 +77,7 @@ fn a_guess_is_right_where_nothing_but_metadata_is_written() {
 }
 
 #[test]
-fn the_shape_of_what_stands_elsewhere_is_not_learnt() {
+fn bookmarks_with_unexpected_layout_give_no_template() {
     for line in [
         // Metadata with more after the version than the marker.
         r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"57","creationTimestamp":null}}}"#,
@@ -88,7 +88,7 @@ fn the_shape_of_what_stands_elsewhere_is_not_learnt() {
 }
 
 #[test]
-fn whatever_is_learnt_is_written_as_one_whole_bookmark() {
+fn a_learnt_template_writes_complete_bookmarks() {
     for line in [
         r#"{"type":"BOOKMARK","object":{ "kind":"Pod","metadata":{"resourceVersion" : "57"}}}"#,
         r#"{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"57"},"kind":"Pod"}}"#,

@@ -108,12 +108,12 @@ impl ViewDirectory {
         room: ViewRoom,
     ) -> Result<Arc<View>, TooManyViews> {
         let hash = self.hasher.hash_one(key);
-        // A view that could not show an event is only for the watches that have it already.
-        let is_open = |known: &KnownView| self.closed || !known.core.is_closed();
-        let same = |known: &KnownView| {
-            ViewKey::of(&known.core) == key && known.view.strong_count() > 0 && is_open(known)
-        };
-        let known = self.by_key.find(hash, same);
+        let known = self.by_key.find(hash, |known| {
+            ViewKey::of(&known.core) == key
+                && known.view.strong_count() > 0
+                // A view that could not show an event is only for the watches that have it already.
+                && (self.closed || !known.core.is_closed())
+        });
         // The last watch may drop the view between the lookup and the upgrade.
         if let Some(view) = known.and_then(|known| known.view.upgrade()) {
             return Ok(view);
@@ -160,8 +160,10 @@ impl ViewDirectory {
     /// Removes a view: no other watch joins it, and its weight is free.
     pub(super) fn forget(&mut self, core: &Arc<ViewCore>) {
         let hash = self.hasher.hash_one(ViewKey::of(core));
-        let same = |known: &KnownView| Arc::ptr_eq(&known.core, core);
-        if let Ok(known) = self.by_key.find_entry(hash, same) {
+        if let Ok(known) = self
+            .by_key
+            .find_entry(hash, |known| Arc::ptr_eq(&known.core, core))
+        {
             known.remove();
             let (weight, opener) = core.weight();
             self.placement.remove(core.position(), weight, opener);

@@ -57,11 +57,11 @@ fn model(with_watcher: bool) {
 }
 
 #[test]
-fn who_joins_a_view_that_others_watch_gets_each_event_once() {
+fn a_watch_that_joins_a_shared_view_gets_each_event_once() {
     model(true);
 }
 
 #[test]
-fn who_joins_a_view_that_nobody_watches_gets_each_event_once() {
+fn a_watch_that_joins_an_unwatched_view_gets_each_event_once() {
     model(false);
 }

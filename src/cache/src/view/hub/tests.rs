@@ -107,7 +107,7 @@ fn an_object_made_anew_is_deleted_and_added() {
 }
 
 #[test]
-fn a_dispatch_is_one_batch_a_view_and_none_where_nothing_shows() {
+fn a_dispatch_adds_one_batch_to_each_view_that_shows_an_event() {
     let (mut world, hub) = scene(1);
     let (all, x, y) = (
         hub.join(&Selector::default()),
@@ -179,7 +179,7 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
 
 /// Objects may be large, and many selectors may show one.
 #[test]
-fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
+fn an_event_is_projected_once_for_all_views() {
     let (mut world, hub) = scene(1);
     let metadata = ObjectFormat {
         form: ObjectPart::Metadata(MetaVersion::V1),
@@ -207,7 +207,7 @@ fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
 
 /// Views with different selectors may see one event as different kinds.
 #[test]
-fn what_is_cut_out_of_an_event_says_what_the_event_is_to_each_view() {
+fn a_projected_event_has_the_type_that_each_view_sees() {
     let (mut world, hub) = scene(1);
     let metadata = ObjectFormat {
         form: ObjectPart::Metadata(MetaVersion::V1),
@@ -255,7 +255,7 @@ fn equal_selectors_share_a_view_however_they_are_written() {
 }
 
 #[test]
-fn views_that_nobody_watches_go_at_once() {
+fn unwatched_views_are_dropped_at_once() {
     let (mut world, hub) = scene(1);
     let stays = hub.join(&tier("x"));
     let goes = hub.join(&tier("y"));
@@ -273,7 +273,7 @@ fn views_that_nobody_watches_go_at_once() {
 }
 
 #[test]
-fn views_that_come_and_go_on_a_quiet_resource_do_not_gather() {
+fn short_lived_views_of_a_quiet_resource_do_not_accumulate() {
     let (_world, hub) = scene(4);
     for _ in 0..3 {
         drop(hub.join(&tier("x")));
@@ -283,7 +283,7 @@ fn views_that_come_and_go_on_a_quiet_resource_do_not_gather() {
 }
 
 #[test]
-fn what_is_laid_out_and_who_watches_is_told() {
+fn batches_and_watchers_are_counted() {
     let (mut world, hub) = scene(5);
     assert!(!hub.is_watched());
     let selectors = [tier("x"), tier("y"), Selector::default()];
@@ -301,7 +301,7 @@ fn what_is_laid_out_and_who_watches_is_told() {
 }
 
 #[test]
-fn bookmarks_look_as_they_were_last_seen() {
+fn bookmarks_follow_the_last_bookmark_of_upstream() {
     let (_world, hub) = scene(6);
     let guessed = hub.bookmark();
     let seen = BookmarkTemplate::guessed(&kind(Layout::Dynamic));
@@ -311,7 +311,7 @@ fn bookmarks_look_as_they_were_last_seen() {
 }
 
 #[test]
-fn who_is_armed_is_woken_once_and_who_left_is_not() {
+fn armed_waiters_are_woken_once_and_dropped_ones_are_not() {
     let (mut world, hub) = scene(1);
     let wakes: Vec<_> = (0..9).map(|_| Arc::new(Wakes::default())).collect();
     let mut entries: Vec<_> = wakes.iter().map(|_| hub.join(&tier("x"))).collect();
@@ -334,7 +334,7 @@ fn who_is_armed_is_woken_once_and_who_left_is_not() {
 }
 
 #[test]
-fn a_seat_given_up_and_taken_again_wakes_its_new_owner_alone() {
+fn a_reused_waiter_slot_wakes_only_its_new_owner() {
     let list = Arc::new(WaiterList::default());
     let (old, new) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
     let watch_waiter = list.waiter(0);
@@ -387,7 +387,7 @@ impl Wake for Unpark {
 }
 
 #[test]
-fn closing_ends_views_that_are_and_views_that_come() {
+fn closing_ends_present_and_later_views() {
     let (_, hub) = scene(1);
     let before = hub.join(&tier("x"));
     let wakes = Arc::new(Wakes::default());
@@ -412,7 +412,7 @@ fn expiring_ends_views_too() {
 }
 
 #[test]
-fn progress_wakes_who_waits_for_a_version_and_no_watcher() {
+fn progress_wakes_version_waiters_but_no_watchers() {
     let (mut world, hub) = scene(1);
     let (watcher, waiter) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
     let entry = hub.join(&Selector::default());
@@ -425,7 +425,7 @@ fn progress_wakes_who_waits_for_a_version_and_no_watcher() {
 }
 
 #[test]
-fn a_batch_that_is_gone_still_tells_where_it_began() {
+fn an_evicted_batch_still_has_its_first_sequence() {
     let (mut world, hub) = scene(1);
     let entry = hub.join(&tier("x"));
     for _ in 0..200 {
@@ -584,7 +584,7 @@ fn shown_after_history(entry: &ViewSubscription) -> Vec<Sequence> {
 
 /// Holding the directory's lock meanwhile would block tasks of other resources, which join on the same threads.
 #[test]
-fn whoever_joins_does_not_wait_while_a_batch_is_laid_out() {
+fn joining_does_not_wait_for_a_dispatch() {
     let (mut world, hub) = scene(1);
     let before = hub.join(&tier("x"));
     let change = world.write("a/1", Some("x"));
@@ -617,7 +617,7 @@ fn whoever_joins_does_not_wait_while_a_batch_is_laid_out() {
 }
 
 #[test]
-fn who_joins_between_two_steps_of_a_dispatch_misses_nothing_and_gets_nothing_twice() {
+fn joining_during_a_dispatch_neither_misses_nor_repeats_events() {
     let count = 40;
     for seed in 0..50 {
         let (mut world, hub) = scene(seed);

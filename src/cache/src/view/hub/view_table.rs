@@ -47,7 +47,6 @@ pub(super) struct ViewTable {
     unwatched: Vec<Arc<ViewCore>>,
     /// Views that show events of the batch being laid out.
     touched: Vec<Number>,
-    /// Empty drafts to reuse.
     spare: Vec<Draft>,
     /// The number of the view that the last sweep visited.
     sweep_position: usize,
@@ -102,8 +101,10 @@ impl ViewTable {
         let Some(number) = core.number.get() else {
             return 0;
         };
-        let removed = self.views.try_remove(*number as usize);
-        self.frames_len -= removed.map_or(0, |writer| writer.frames_len());
+        self.frames_len -= self
+            .views
+            .try_remove(*number as usize)
+            .map_or(0, |writer| writer.frames_len());
         self.index.remove(*number, core.position())
     }
 

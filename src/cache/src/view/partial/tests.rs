@@ -54,7 +54,7 @@ fn bookmarks_keep_version_and_marker() {
 }
 
 #[test]
-fn errors_in_a_stream_pass_as_they_are() {
+fn error_events_are_passed_unchanged() {
     let line = b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: 1 (5)\",\"reason\":\"Expired\",\"code\":410}}\n";
     for partial in [TYPED, DYNAMIC] {
         assert_eq!(partial.event_line(line).unwrap(), line);
@@ -62,7 +62,7 @@ fn errors_in_a_stream_pass_as_they_are() {
 }
 
 #[test]
-fn the_version_that_was_asked_for_is_told() {
+fn the_requested_metadata_version_is_written() {
     let partial = Partial {
         version: MetaVersion::V1Beta1,
         ..DYNAMIC
@@ -75,7 +75,7 @@ fn the_version_that_was_asked_for_is_told() {
 }
 
 #[test]
-fn what_is_cut_short_is_refused_and_nothing_panics() {
+fn truncated_input_is_refused_without_a_panic() {
     let whole = br#"{"apiVersion":"a/v1","kind":"B","metadata":{"managedFields":[{"time":"x"}],"name":"a"}}"#;
     for len in 0..whole.len() {
         // Only the object's closing brace follows the metadata.
@@ -87,7 +87,7 @@ fn what_is_cut_short_is_refused_and_nothing_panics() {
 }
 
 #[test]
-fn what_is_no_list_of_objects_is_left_out() {
+fn input_that_is_not_a_list_of_objects_is_left_out() {
     let plain =
         r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
     for odd in ["{}", "1", r#"[{"manager":"m","uid":"u"},1]"#, r#"[{} {}]"#] {

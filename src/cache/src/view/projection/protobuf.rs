@@ -10,11 +10,12 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 
 use self::time::{Instant, instant};
 use crate::decode::{ScanError, members, value_of};
 use crate::resource::ByteSpan;
-use crate::resource::wire::{WireError, WireField, WireFields, put_bytes, put_head, put_integer};
+use crate::resource::wire::{WireError, WireFields, put_bytes, put_head, put_integer};
 
 /// The field number of `ObjectMeta` in every kind.
 const METADATA: u32 = 1;
@@ -49,19 +50,20 @@ pub(super) fn without_managed_fields(raw: &[u8]) -> Result<Vec<u8>, WireError> {
         }
         let offset = field.span.start as usize;
         let metadata = field.bytes().ok_or(WireError { offset })?;
-        let kept = |field: &WireField| field.number != MANAGED_FIELDS;
-        let mut len = 0;
+        let mut kept = SmallVec::<[ByteSpan; 16]>::new();
         for field in WireFields::within(raw, metadata) {
             let field = field?;
-            len += if kept(&field) {
-                span_len(field.span)
-            } else {
-                0
-            };
+            if field.number != MANAGED_FIELDS {
+                kept.push(field.span);
+            }
         }
-        put_head(&mut out, METADATA, len);
-        for field in WireFields::within(raw, metadata).flatten().filter(kept) {
-            out.extend_from_slice(field.span.of(raw));
+        put_head(
+            &mut out,
+            METADATA,
+            kept.iter().map(|span| span_len(*span)).sum(),
+        );
+        for span in kept {
+            out.extend_from_slice(span.of(raw));
         }
     }
     Ok(out)
@@ -190,8 +192,12 @@ impl<'a> ObjectMeta<'a> {
         for finalizer in self.finalizers.iter().flatten() {
             put_bytes(out, 14, finalizer.0.as_bytes());
         }
-        let managed = self.managed_fields.iter().flatten();
-        let managed: Option<Vec<_>> = managed.map(ManagedFieldsEntry::message).collect();
+        let managed: Option<Vec<_>> = self
+            .managed_fields
+            .iter()
+            .flatten()
+            .map(ManagedFieldsEntry::message)
+            .collect();
         for fields in managed.iter().flatten() {
             put_bytes(out, MANAGED_FIELDS, fields);
         }
@@ -200,8 +206,9 @@ impl<'a> ObjectMeta<'a> {
 
 /// A member's value; the default if the member is absent or of another type.
 fn read<'a, T: Deserialize<'a> + Default>(value: Option<&'a [u8]>) -> T {
-    let read = value.and_then(|value| serde_json::from_slice(value).ok());
-    read.unwrap_or_default()
+    value
+        .and_then(|value| serde_json::from_slice(value).ok())
+        .unwrap_or_default()
 }
 
 #[derive(Deserialize)]

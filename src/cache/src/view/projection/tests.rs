@@ -50,14 +50,13 @@ fn formats(encoding: Encoding) -> Vec<ObjectFormat> {
         ObjectPart::Metadata(MetaVersion::V1),
         ObjectPart::Metadata(MetaVersion::V1Beta1),
     ];
-    let both = |form| {
+    let all = forms.into_iter().flat_map(|form| {
         [ManagedFields::Kept, ManagedFields::Dropped].map(|managed_fields| ObjectFormat {
             encoding,
             form,
             managed_fields,
         })
-    };
-    let all = forms.into_iter().flat_map(both);
+    });
     all.filter(|format| *format != ObjectFormat::whole(encoding))
         .collect()
 }
@@ -80,7 +79,7 @@ fn expected(object: &[u8], format: ObjectFormat) -> Value {
 }
 
 #[test]
-fn json_is_cut_to_what_is_wanted_and_nothing_else_is_lost() {
+fn json_projections_keep_exactly_the_requested_parts() {
     for (name, layout) in [("pods", Layout::Typed), ("widgets", Layout::Dynamic)] {
         for (line, kind_of_event, object) in captured(name, Encoding::Json) {
             for format in formats(Encoding::Json) {
@@ -155,7 +154,7 @@ fn all_projections(layout: Layout) -> impl Iterator<Item = Projection> {
 }
 
 #[test]
-fn objects_as_deep_as_the_api_server_takes_them_are_cut_in_every_form() {
+fn objects_of_the_maximum_depth_are_projected_in_every_form() {
     let nested = |depth: usize| {
         format!(
             "{}{}",

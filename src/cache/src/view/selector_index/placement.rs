@@ -63,7 +63,6 @@ pub(in crate::view) struct Placement {
 type RequiredValues<'a> = SmallVec<[IndexedValue<'a>; 1]>;
 
 impl Placement {
-    /// A placement without views.
     pub(in crate::view) fn new(hasher: Hasher) -> Self {
         Self {
             loads: HashTable::new(),
@@ -111,8 +110,9 @@ impl Placement {
             self.everywhere.take_many(opener, weight);
         }
         for (_, hash) in position {
-            let same = |load: &Load| load.hash == *hash;
-            let load = self.loads.entry(*hash, same, |load| load.hash);
+            let load = self
+                .loads
+                .entry(*hash, |load| load.hash == *hash, |load| load.hash);
             let mut load = load.or_insert_with(|| Load {
                 hash: *hash,
                 views: 0,
@@ -155,19 +155,23 @@ impl Placement {
     /// does not collect views that have a better candidate. Among equals, one value is preferred to a set, and a set to a key.
     fn choose<'a>(&self, selector: &'a Selector) -> RequiredValues<'a> {
         let fields = &selector.fields;
-        let namespace = selector.namespace.as_deref();
-        let namespace = namespace.or_else(|| fields.pinned_namespace());
+        let namespace = selector
+            .namespace
+            .as_deref()
+            .or_else(|| fields.pinned_namespace());
         match (namespace, fields.pinned_name()) {
             (Some(namespace), Some(name)) => return one(IndexedValue::object(namespace, name)),
             (None, Some(name)) => return one(IndexedValue::new(ValueKind::Name, name)),
             (_, None) => {}
         }
-        let of_fields = fields.pinned_fields();
-        let of_fields =
-            of_fields.map(|(index, text)| one(IndexedValue::new(ValueKind::Field(index), text)));
+        let of_fields = fields
+            .pinned_fields()
+            .map(|(index, text)| one(IndexedValue::new(ValueKind::Field(index), text)));
         let of_namespace = namespace.map(|text| one(IndexedValue::new(ValueKind::Namespace, text)));
-        let of_labels = selector.labels.required();
-        let of_labels = of_labels.map(|(key, values)| of_label(key, values));
+        let of_labels = selector
+            .labels
+            .required()
+            .map(|(key, values)| of_label(key, values));
         of_fields
             .chain(of_labels)
             .chain(of_namespace)

@@ -6,7 +6,7 @@ use super::*;
 use crate::selector::samples::object;
 
 #[test]
-fn a_view_that_goes_leaves_nothing_and_is_looked_for_where_it_stands() {
+fn removing_a_view_searches_only_its_index_entries() {
     let mut index = SelectorIndex::new(Hasher::default());
     let names: IndexPosition = smallvec![(ValueKind::Name, 1), (ValueKind::Name, 2)];
     let field: IndexPosition = smallvec![(ValueKind::Field(1), 3)];
@@ -36,7 +36,7 @@ fn a_view_that_goes_leaves_nothing_and_is_looked_for_where_it_stands() {
 }
 
 #[test]
-fn lost_labels_are_those_that_went_or_changed() {
+fn lost_labels_are_removed_or_changed_ones() {
     let before = object(&[("a", "1"), ("b", "2"), ("c", "3"), ("e", "5")]);
     let after = object(&[("a", "1"), ("aa", "0"), ("b", "9"), ("d", "4"), ("e", "5")]);
     let lost: Vec<_> = lost_labels(&before, &after).collect();

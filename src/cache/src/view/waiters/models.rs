@@ -54,11 +54,11 @@ fn check(others: usize) {
 }
 
 #[test]
-fn whoever_arms_and_then_looks_misses_nothing() {
+fn a_waiter_that_arms_before_it_looks_misses_nothing() {
     check(0);
 }
 
 #[test]
-fn whoever_makes_the_first_shard_misses_nothing() {
+fn the_waiter_that_creates_the_first_shard_misses_nothing() {
     check(FEW);
 }

@@ -22,7 +22,7 @@ impl Wakes {
 }
 
 #[test]
-fn all_who_are_armed_are_woken_however_many_they_are() {
+fn all_armed_waiters_are_woken() {
     let list = Arc::<WaiterList>::default();
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));

@@ -289,8 +289,10 @@ fn looks(labels: &[&str], write: Write) -> Vec<usize> {
         .collect();
     let mut looks = vec![0; labels.len()];
     for event in pods.apply(&[write]) {
-        let look = |number: Number| looks[number as usize] += 1;
-        views.view_table.index.concerned(&event, look);
+        views
+            .view_table
+            .index
+            .concerned(&event, |number| looks[number as usize] += 1);
     }
     looks
 }
@@ -312,7 +314,7 @@ fn only_selectors_that_any_object_could_meet_are_looked_at_for_each_event() {
 }
 
 #[test]
-fn views_that_nobody_watches_go_though_no_event_concerns_them() {
+fn unwatched_views_are_dropped_without_a_matching_event() {
     let (mut pods, mut views) = (Pods::new(), Views::new());
     let stays = views.enter(&selector(None, 7, 0));
     for fields in 0..FIELDS.len() {
@@ -329,7 +331,7 @@ fn views_that_nobody_watches_go_though_no_event_concerns_them() {
 
 /// Clients may open watches with new selectors again and again while no event happens.
 #[test]
-fn views_that_come_and_go_without_any_event_stay_few() {
+fn short_lived_views_without_events_stay_few() {
     let mut views = Views::new();
     for index in 0..10_000 {
         let selector = Selector {
@@ -377,7 +379,7 @@ fn nothing_is_evaluated_for_views_that_nobody_watches() {
 
 /// Each removal searches all views under the same values.
 #[test]
-fn the_more_views_are_alike_the_fewer_go_with_one_batch() {
+fn views_of_one_bucket_are_dropped_a_bounded_number_per_batch() {
     let mut views = Views::new();
     // With one term each, the views weigh nothing, however many there are.
     let set = |index| labelled(&format!("app in (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,x{index})"));
@@ -461,12 +463,13 @@ fn views_under_one_value_are_bounded_as_well() {
 
 /// Joins views with different selectors until one is refused.
 fn fill(views: &mut Views, peer: Peer, selector: impl Fn(usize) -> Selector) -> Vec<Arc<View>> {
-    let enter = |index| {
-        views
-            .try_enter(&selector(index), ViewRoom::Bounded(peer))
-            .ok()
-    };
-    let entered: Vec<_> = (0..50_000).map_while(enter).collect();
+    let entered: Vec<_> = (0..50_000)
+        .map_while(|index| {
+            views
+                .try_enter(&selector(index), ViewRoom::Bounded(peer))
+                .ok()
+        })
+        .collect();
     assert!(entered.len() < 50_000, "no view was refused");
     entered
 }
@@ -553,7 +556,7 @@ fn a_batch_that_costs_much_is_laid_out_in_parts() {
 }
 
 #[test]
-fn events_that_nobody_watches_cost_by_their_size() {
+fn unwatched_events_are_charged_by_size() {
     let mut view_table = ViewTable::new(Hasher::default());
     for data_len in [0, 20_000] {
         let mut world = World::new(1, 1 << 20, Arc::new(Recorder::default()));
@@ -581,7 +584,7 @@ fn events_that_nobody_watches_cost_by_their_size() {
 }
 
 #[test]
-fn memory_of_a_small_batch_is_kept_and_of_a_large_one_not() {
+fn small_batches_keep_their_buffers_and_large_ones_free_them() {
     let (mut pods, mut views) = (Pods::new(), Views::new());
     let _entered = [
         views.enter(&selector(None, 0, 0)),
@@ -599,15 +602,17 @@ fn memory_of_a_small_batch_is_kept_and_of_a_large_one_not() {
 }
 
 #[test]
-fn each_view_has_its_turn_to_drop_what_is_old() {
+fn views_take_turns_to_drop_old_batches() {
     let (mut pods, mut views) = (Pods::new(), Views::new());
     let entered = [0, 6, 7].map(|labels| views.enter(&selector(None, 0, labels)));
     let events = pods.apply(&[((0, 0), Some((0, 0, 0)))]);
     assert_eq!(views.lay_out(&events, pods.now).len(), entered.len());
     let later = pods.now + std::time::Duration::from_secs(10);
     let holding = |entered: &[Arc<View>]| {
-        let holds = |view: &&Arc<View>| view.read(0, |_| ControlFlow::Continue(())).is_ok();
-        entered.iter().filter(holds).count()
+        entered
+            .iter()
+            .filter(|view| view.read(0, |_| ControlFlow::Continue(())).is_ok())
+            .count()
     };
     assert_eq!(holding(&entered), entered.len());
     for _ in 0..views.view_table.views.capacity() {

@@ -28,7 +28,7 @@ fn raws(name: &str) -> Vec<(EventKind, Vec<u8>)> {
 }
 
 #[test]
-fn a_partial_object_is_the_servers_own() {
+fn a_partial_object_equals_the_api_servers() {
     for kind in ["pods", "nodes"] {
         let whole = raws(&format!("{kind}.frames"));
         let reduced = whole
@@ -67,7 +67,7 @@ fn only_managed_fields_are_left_out() {
 }
 
 #[test]
-fn a_custom_resources_metadata_is_the_servers_own() {
+fn metadata_of_a_custom_resource_equals_the_api_servers() {
     let lines = captured("widgets.lines");
     let mut written = Vec::new();
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -105,7 +105,7 @@ fn metadata(object: &[u8]) -> &[u8] {
 }
 
 #[test]
-fn a_lists_items_are_cut_as_events_are() {
+fn list_items_are_projected_like_events() {
     let (whole, reduced) = (captured("pods.list"), captured("pods.partial.list"));
     let parts: Vec<_> = items(&whole)
         .iter()

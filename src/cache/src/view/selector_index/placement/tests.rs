@@ -55,7 +55,7 @@ fn one_value_goes_before_a_set_and_a_set_before_a_key() {
 }
 
 #[test]
-fn a_view_stands_where_the_fewest_stand() {
+fn a_view_is_indexed_under_its_least_used_value() {
     let mut placement = placement();
     let (a, b) = (labelled("a=x"), labelled("b=x"));
     let both = labelled("a=x,b=x");
@@ -85,7 +85,7 @@ fn a_view_stands_where_the_fewest_stand() {
 }
 
 #[test]
-fn a_view_weighs_the_terms_that_its_place_has_not_answered() {
+fn a_view_is_charged_for_terms_that_its_index_entry_does_not_answer() {
     let weighs = |selector: &Selector| weight(selector, &placement().position_for(selector));
     assert_eq!(weighs(&Selector::default()), 0);
     assert_eq!(weighs(&in_namespace(Selector::default())), 0);
