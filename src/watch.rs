@@ -38,7 +38,7 @@ use crate::auth::lease::LeaseHold;
 use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
 pub use catch_up::can_catch_up;
 pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
-pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
+pub(crate) use cursor::{CursorStep, SharedBatches, TimerAction, WatchCursor};
 pub(crate) use guards::WatchGuards;
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};
@@ -70,15 +70,9 @@ impl Watch {
         timing: Timing,
         recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
-        let ViewSubscription {
-            view,
-            cursor,
-            reached,
-            waiter,
-        } = subscription;
         Self {
-            cursor: WatchCursor::new(served, (view, cursor, reached), start, timing, recorder),
-            waiter,
+            cursor: WatchCursor::new(served, &subscription, start, timing, recorder),
+            waiter: subscription.waiter,
             timer: None,
         }
     }
@@ -107,7 +101,6 @@ impl Watch {
         self.cursor.enter(table, client);
     }
 
-    /// Sets other limits.
     #[cfg(test)]
     pub(crate) fn limited(mut self, limits: &'static FrameLimits) -> Self {
         self.cursor.limits = limits;

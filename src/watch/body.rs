@@ -50,7 +50,6 @@ impl Body for Watch {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
         let this = self.get_mut();
-        let frame = |buf| Poll::Ready(Some(Ok(Frame::data(buf))));
         // Arm on every poll, because the polling task may change.
         this.cursor.arm_lease(context.waker());
         this.cursor.arm_recall(context.waker());
@@ -90,4 +89,8 @@ impl Body for Watch {
     fn is_end_stream(&self) -> bool {
         self.cursor.end().is_some()
     }
+}
+
+fn frame(buf: BufList) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
+    Poll::Ready(Some(Ok(Frame::data(buf))))
 }

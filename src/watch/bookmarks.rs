@@ -19,8 +19,10 @@ pub(super) struct BookmarkSchedule {
 
 impl BookmarkSchedule {
     pub(super) fn new(started: Instant, deadline: Instant, beyond: ResourceVersion) -> Self {
-        let next_at = next_at(started, deadline);
-        Self { next_at, beyond }
+        Self {
+            next_at: next_at(started, deadline),
+            beyond,
+        }
     }
 
     /// Schedules the next bookmark after `now`.

@@ -66,7 +66,6 @@ impl PartialEq for LatestState {
 
 impl Eq for LatestState {}
 
-/// What is done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CatchUpPhase {
     ReadDeletions,
@@ -107,7 +106,6 @@ impl CatchUpEvents {
         self.permit = permit;
     }
 
-    /// Whether everything is sent.
     pub(super) fn is_over(&self) -> bool {
         self.phase == CatchUpPhase::Over
     }

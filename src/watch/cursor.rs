@@ -24,7 +24,7 @@ use crate::protocol::BufList;
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
-use crate::view::{HubPosition, Marker, ServedResource, View, WatchWaiter, filtered};
+use crate::view::{Marker, ServedResource, View, ViewSubscription, WatchWaiter, filtered};
 
 /// The position of one client in its watch.
 #[derive(Debug)]
@@ -71,13 +71,11 @@ struct SentEvents {
 /// The next thing to do for a client.
 #[derive(Debug)]
 pub(crate) enum CursorStep {
-    /// Send this frame.
     Frame(BufList),
     /// Wait until woken.
     Nothing,
     /// Nothing found yet, but there is more to search. Continue after other tasks have run; no waker is called for that.
     Unfinished,
-    /// The stream has ended.
     Over,
 }
 
@@ -86,22 +84,32 @@ pub(crate) enum CursorStep {
 pub(crate) enum TimerAction {
     /// The deadline is reached and the stream has ended.
     Ended,
-    /// Send this bookmark.
     Bookmark(Bytes),
     /// Nothing is due; there may be events.
     Nothing,
 }
 
+/// Batches that are sent to several clients at once.
+pub(crate) struct SharedBatches {
+    /// The batch after them.
+    pub(crate) to: Sequence,
+    /// The sequence of their last event.
+    pub(crate) last: Sequence,
+    pub(crate) last_version: ResourceVersion,
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+}
+
 impl WatchCursor {
-    /// The cursor of a client that has joined `view` at batch `cursor`, when the batches had reached `reached`. `start` was
-    /// determined afterwards.
+    /// The cursor of a client that has joined a view. `start` was determined afterwards.
     pub(super) fn new(
         served: ServedResource,
-        (view, cursor, reached): (Arc<View>, Sequence, HubPosition),
+        subscription: &ViewSubscription,
         start: Start,
         timing: Timing,
         recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
+        let reached = subscription.reached;
         let (initial, position, known) = FirstEvents::of(start, timing.bookmarks);
         recorder.started();
         if matches!(initial, Some(FirstEvents::CatchUp(_))) {
@@ -118,8 +126,8 @@ impl WatchCursor {
             served,
             recorder,
             limits: &FRAMES,
-            view,
-            cursor,
+            view: Arc::clone(&subscription.view),
+            cursor: subscription.cursor,
             before_history,
             position,
             history_end: reached.through,
@@ -210,19 +218,13 @@ impl WatchCursor {
             && self.lifetime.end.is_none()
     }
 
-    /// Moves on before shared batches are sent: to batch `to`, after event `last` of version `last_version`. The caller counts `events`
-    /// and `bytes`, and calls [`Self::note_taken`].
-    pub(crate) fn advance(
-        &mut self,
-        to: Sequence,
-        (last, last_version): (Sequence, ResourceVersion),
-        (events, bytes): (u64, u64),
-    ) {
-        self.cursor = to;
-        self.position = last + 1;
-        self.sent.version = self.sent.version.max(last_version);
-        self.sent.events += events;
-        self.sent.bytes += bytes;
+    /// Moves on before shared batches are sent. The caller counts events and bytes, and calls [`Self::note_taken`].
+    pub(crate) fn advance(&mut self, batches: SharedBatches) {
+        self.cursor = batches.to;
+        self.position = batches.last + 1;
+        self.sent.version = self.sent.version.max(batches.last_version);
+        self.sent.events += batches.events;
+        self.sent.bytes += batches.bytes;
     }
 
     /// Whether initial events are still to be sent.
@@ -567,8 +569,11 @@ impl WatchCursor {
         let bookmarks = self.lifetime.bookmarks.as_ref();
         let due = bookmarks.is_some_and(|bookmarks| bookmarks.next_at <= now);
         let reached = self.prove()?;
-        let bookmarks = self.lifetime.bookmarks.as_mut().filter(|_| due)?;
-        bookmarks.wait(now, deadline);
+        self.lifetime
+            .bookmarks
+            .as_mut()
+            .filter(|_| due)?
+            .wait(now, deadline);
         self.bookmark_at(reached)
     }
 

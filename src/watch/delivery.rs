@@ -44,7 +44,7 @@ struct Workers {
     inboxes: Vec<Arc<Inbox>>,
     /// Index of the worker that got the last stream.
     last_worker: Mutex<usize>,
-    /// Aborted when dropped.
+    /// Aborts the workers when the last handle is dropped.
     _tasks: JoinSet<()>,
 }
 

@@ -73,15 +73,13 @@ impl FirstEvents {
         limits: &FrameLimits,
     ) -> Result<(Option<BufList>, u64), FirstEventsError> {
         match self {
-            Self::Initial(initial) => {
-                let next = initial.next_frame(view, served, limits);
-                next.map_err(|_| FirstEventsError::Unprojectable)
-            }
+            Self::Initial(initial) => initial
+                .next_frame(view, served, limits)
+                .map_err(|_| FirstEventsError::Unprojectable),
             // Also if an object cannot be projected: a client that resumed would reach the same object again.
-            Self::CatchUp(catch_up) => {
-                let next = catch_up.next_frame(view, served, limits);
-                next.map_err(|_| FirstEventsError::Expired)
-            }
+            Self::CatchUp(catch_up) => catch_up
+                .next_frame(view, served, limits)
+                .map_err(|_| FirstEventsError::Expired),
         }
     }
 }

@@ -10,7 +10,6 @@ pub(crate) struct FrameLimits {
     /// Approximate length of a frame of initial events. It is larger because these are borrowed from the snapshot, which is in
     /// memory anyway.
     pub(crate) initial_len: usize,
-    /// Number of slices.
     pub(crate) slices: usize,
     /// Cost of searching for the frame's events, in selector terms, after which other tasks run.
     pub(crate) cost: usize,

@@ -35,8 +35,7 @@ fn start(served: &ServedResource) -> Start {
 
 fn cursor(served: ServedResource, entry: ViewSubscription, timing: Timing) -> WatchCursor {
     let start = start(&served);
-    let position = (entry.view, entry.cursor, entry.reached);
-    WatchCursor::new(served, position, start, timing, Arc::new(()))
+    WatchCursor::new(served, &entry, start, timing, Arc::new(()))
 }
 
 /// A cache, and a watch that has joined its view.
@@ -75,7 +74,7 @@ impl Wake for Wakes {
 }
 
 #[test]
-fn whoever_is_told_of_the_end_has_what_came_before() {
+fn the_end_comes_after_all_earlier_events() {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -143,13 +142,15 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
 
 /// The number behind the kind, and behind the key of an event: "ADDED a/1 12 -", "BOOKMARK 12".
 fn versions(lines: &[u8]) -> Vec<u64> {
-    let version = |line: String| {
-        let words: Vec<_> = line.split(' ').collect();
-        let word = words.get(2).or(words.get(1)).copied();
-        word.and_then(|word| word.parse().ok())
-            .expect("each line has a version")
-    };
-    told(lines).into_iter().map(version).collect()
+    told(lines)
+        .into_iter()
+        .map(|line| {
+            let words: Vec<_> = line.split(' ').collect();
+            let word = words.get(2).or(words.get(1)).copied();
+            word.and_then(|word| word.parse().ok())
+                .expect("each line has a version")
+        })
+        .collect()
 }
 
 #[test]

@@ -80,11 +80,10 @@ impl OldestArrivals {
         let Some(first) = self.first else {
             return;
         };
-        let since = |at: Instant, now: Instant| now.saturating_duration_since(at);
         let now = now();
-        recorder.delayed(since(first.at, now), 1);
+        recorder.delayed(now.saturating_duration_since(first.at), 1);
         if let Some(Arrival { at, age: Some(age) }) = self.aged {
-            recorder.aged(since(at, now) + Duration::from(age), 1);
+            recorder.aged(now.saturating_duration_since(at) + Duration::from(age), 1);
         }
     }
 }

@@ -26,7 +26,7 @@ const NAME_LEN_MAX: usize = 160;
 /// A client that leaves while an event has waited for it for so long has left because it was slow.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
 
-/// Who watches.
+/// The client of a watch, as logs and the status page name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchClient {
     /// The name of the user; empty if callers are not authenticated.
@@ -57,7 +57,6 @@ fn shortened(name: &str) -> &str {
     &name[..end]
 }
 
-/// An open watch.
 #[derive(Debug)]
 struct WatchEntry {
     client: WatchClient,
@@ -70,11 +69,11 @@ struct WatchEntry {
 /// What a look at an open watch shows.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchPosition<'a> {
-    /// Who watches.
+    /// The watch's client.
     pub client: &'a WatchClient,
     /// When the watch was opened.
     pub opened_at: Instant,
-    /// What it reads.
+    /// The cache and views that it reads.
     pub served: &'a ServedResource,
     /// Whether it waits for a version that is still in the future. Until then, there is nothing for it to read.
     pub is_future: bool,
@@ -98,18 +97,18 @@ pub struct UnreadEvent {
 
 impl WatchEntry {
     fn position(&self) -> WatchPosition<'_> {
-        let progress = self.progress.read();
+        let (cursor, stage) = self.progress.read();
         WatchPosition {
             client: &self.client,
             opened_at: self.opened_at,
             served: &self.served,
-            is_future: progress.1 == ReadStage::Future,
-            is_initial: matches!(progress.1, ReadStage::Initial(_)),
-            unread: self.unread(progress),
+            is_future: stage == ReadStage::Future,
+            is_initial: matches!(stage, ReadStage::Initial(_)),
+            unread: self.unread(cursor, stage),
         }
     }
 
-    fn unread(&self, (cursor, stage): (Sequence, ReadStage)) -> Option<UnreadEvent> {
+    fn unread(&self, cursor: Sequence, stage: ReadStage) -> Option<UnreadEvent> {
         let ring = self.served.cache.history();
         let is_initial = matches!(stage, ReadStage::Initial(_));
         let (sequence, is_in_view) = match stage {
@@ -214,7 +213,6 @@ impl TableRegistration {
         })
     }
 
-    /// The client's address.
     pub(super) fn client(&self) -> IpAddr {
         self.entry.client.address
     }
@@ -278,7 +276,7 @@ pub enum CutReason {
 pub struct WatchCut {
     /// The cache that was watched.
     pub key: CacheKey,
-    /// Who watched.
+    /// The watch's client.
     pub client: WatchClient,
     /// Why it ended.
     pub reason: CutReason,

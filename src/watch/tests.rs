@@ -212,8 +212,9 @@ fn in_namespace(namespace: &str) -> Selector {
 /// The predicate that corresponds to the selectors above.
 fn sees(selector: &Selector) -> impl Fn(&Sample) -> bool {
     let namespace = selector.namespace.as_ref().map(|name| format!("{name}/"));
-    let labelled = |value: &&str| selector.labels == tier(value).labels;
-    let tier_value = ["x", "rare"].into_iter().find(labelled);
+    let tier_value = ["x", "rare"]
+        .into_iter()
+        .find(|value| selector.labels == tier(value).labels);
     move |sample| {
         namespace
             .as_ref()
@@ -254,7 +255,7 @@ async fn initial_events_come_in_list_order_then_the_marker_then_live_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_resource_has_only_the_marker_and_none_where_none_is_wanted() {
+async fn an_empty_resource_sends_only_the_marker_if_requested() {
     let scene = Scene::new(WIDE);
     let mut marked = scene.client(&everything(), scene.initial(Marker::InitialEventsEnd), HOUR);
     assert_eq!(marked.drain(), ["MARKER 10"]);
@@ -551,7 +552,7 @@ async fn the_deadline_ends_a_stream_that_is_always_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_who_overran_its_view_reads_the_history() {
+async fn a_client_behind_its_view_reads_the_history() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.after(&tier("x"), 10);
     assert_eq!(client.poll(), Polled::Waits);
@@ -567,7 +568,7 @@ async fn a_client_who_overran_its_view_reads_the_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
+async fn a_client_with_rare_events_does_not_lag() {
     let mut scene = Scene::new(400);
     let mut client = scene.after(&tier("x"), 10);
     client.body.cursor.lifetime.bookmarks = None;
@@ -616,7 +617,7 @@ async fn a_client_who_fell_out_of_the_history_is_told_once_and_the_stream_ends()
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_wakes_and_ends_cleanly_after_what_is_there() {
+async fn closing_wakes_and_ends_after_pending_events() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.after(&everything(), 10);
     assert_eq!(client.poll(), Polled::Waits);
@@ -631,7 +632,7 @@ async fn closing_wakes_and_ends_cleanly_after_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_of_a_history_that_is_void_are_told_to_list_again() {
+async fn watches_of_a_replaced_history_get_410() {
     let scene = Scene::new(WIDE);
     let (current, future) = (
         scene.after(&everything(), 10),
@@ -737,7 +738,7 @@ fn random_client(scene: &mut Scene) -> RandomClient {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_again() {
+async fn polling_at_any_time_yields_the_exact_history_or_410() {
     let mut lagged = 0;
     for seed in 0..60 {
         let mut scene = Scene::new(64);
@@ -848,7 +849,7 @@ async fn clients_on_other_threads_miss_and_repeat_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delays_are_told_once_a_batch_and_only_of_what_came_while_the_stream_was_open() {
+async fn delays_are_recorded_once_per_batch_for_events_since_the_stream_opened() {
     let mut scene = Scene::new(WIDE);
     let second = Duration::from_secs(1);
     let before = scene.world.version;

@@ -47,7 +47,7 @@ pub(super) struct SharedChunk {
     pub(super) len: u64,
     /// When each of its batches arrived from upstream.
     pub(super) arrivals: SmallVec<[Arrival; 1]>,
-    /// The chunk, framing included.
+    /// With the framing of HTTP/1.1's chunked encoding.
     pub(super) buf: BufList,
 }
 

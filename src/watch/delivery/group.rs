@@ -17,7 +17,6 @@ pub(super) struct DeliveryGroup {
     pub(super) recorder: Arc<dyn WatchRecorder>,
     waiter: WatchWaiter,
     waker: Waker,
-    /// Keys of the streams.
     members: Vec<usize>,
     pass: Option<GroupPass>,
 }
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_delivered_counts_for_each_who_took_it() {
+    async fn delivered_events_are_counted_for_each_client() {
         let arrival = |age: Option<u64>| Arrival {
             at: tokio::time::Instant::now().into_std(),
             age: age.map(|age| WriteAge::from(std::time::Duration::from_secs(age))),

@@ -7,7 +7,7 @@ use crate::transport::Transport;
 use crate::view::WatchWaiter;
 use crate::watch::WatchCursor;
 
-/// A new watch.
+/// A watch on its way from its connection's task to the worker that will serve it.
 #[derive(Debug)]
 pub(super) struct NewStream {
     pub(super) transport: Transport,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::chunk::{LAST, SharedChunk, chunked};
 use crate::protocol::BufList;
 use crate::transport::{Transport, stall};
-use crate::watch::{CursorStep, TimerAction, WatchCursor};
+use crate::watch::{CursorStep, SharedBatches, TimerAction, WatchCursor};
 
 /// When to retry a bookmark that could not be sent because events came first.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
@@ -143,11 +143,13 @@ impl DeliveryStream {
         {
             return None;
         }
-        self.cursor.advance(
-            chunk.to,
-            (chunk.last, chunk.last_version),
-            (chunk.events, chunk.len),
-        );
+        self.cursor.advance(SharedBatches {
+            to: chunk.to,
+            last: chunk.last,
+            last_version: chunk.last_version,
+            events: chunk.events,
+            bytes: chunk.len,
+        });
         let progress = if chunk.has_more {
             StreamProgress::Behind
         } else {

@@ -54,7 +54,9 @@ impl Future for Supervisor {
 
 /// The message of a panic, if it is text.
 fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("")
 }

@@ -327,7 +327,7 @@ async fn clients_of_one_view_all_get_everything_once() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_delays_nobody_and_gets_the_rest_later() {
+async fn a_client_that_does_not_read_delays_no_other_and_continues_later() {
     let mut scene = Scene::new(WIDE, 1);
     let start_version = scene.world.version;
     let (mut slow, mut quick) = (scene.client(64, HOUR), scene.client(1 << 16, HOUR));
@@ -400,7 +400,7 @@ async fn objects_larger_than_one_write_all_arrive_without_a_later_event() {
 }
 
 #[tokio::test]
-async fn who_is_too_far_behind_is_told_to_list_again_and_keeps_the_connection() {
+async fn a_client_too_far_behind_gets_410_and_keeps_its_connection() {
     let mut scene = Scene::new(64, 1);
     let mut slow = scene.client(64, HOUR);
     slow.read().await;
@@ -412,7 +412,7 @@ async fn who_is_too_far_behind_is_told_to_list_again_and_keeps_the_connection() 
 }
 
 #[tokio::test]
-async fn whose_history_is_void_is_told_to_list_again_and_keeps_the_connection() {
+async fn a_client_of_a_replaced_history_gets_410_and_keeps_its_connection() {
     let mut scene = Scene::new(WIDE, 1);
     let start_version = scene.world.version;
     let mut client = scene.client(1 << 16, HOUR);
@@ -427,7 +427,7 @@ async fn whose_history_is_void_is_told_to_list_again_and_keeps_the_connection() 
 }
 
 #[tokio::test]
-async fn the_connection_comes_back_with_what_was_said_meanwhile() {
+async fn the_connection_is_returned_with_bytes_received_meanwhile() {
     let scene = Scene::new(WIDE, 1);
     let mut client = scene.client(1 << 16, HOUR);
     client.read().await;
@@ -506,7 +506,7 @@ async fn a_worker_that_panics_is_replaced_and_its_streams_are_cut() {
 }
 
 #[tokio::test]
-async fn views_and_their_groups_go_with_the_last_client() {
+async fn views_and_groups_are_dropped_with_the_last_client() {
     let mut scene = Scene::new(WIDE, 1);
     for _ in 0..3 {
         let client = scene.client(1 << 16, HOUR);

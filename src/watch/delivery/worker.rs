@@ -31,7 +31,6 @@ const IDLE: Duration = Duration::from_secs(3_600);
 /// Work of this turn or of later ones.
 #[derive(Clone, Copy, Debug)]
 enum WorkItem {
-    /// Visit a stream.
     Stream(usize),
     /// Start a pass over a group.
     Group(usize),
@@ -39,7 +38,6 @@ enum WorkItem {
     Pass(usize),
 }
 
-/// A delivery worker.
 #[derive(Debug)]
 pub(super) struct DeliveryWorker {
     limits: TurnLimits,
@@ -86,7 +84,6 @@ impl DeliveryWorker {
         worker
     }
 
-    /// Number of open streams.
     pub(super) fn stream_count(&self) -> usize {
         self.streams.len()
     }
@@ -115,8 +112,7 @@ impl DeliveryWorker {
             key
         });
         stream.group_index = self.groups[stream.group].push(key);
-        let wake_at = stream.wake_at;
-        self.timers.push(Reverse((wake_at, key)));
+        self.timers.push(Reverse((stream.wake_at, key)));
         self.visit(key, now)
     }
 
@@ -295,8 +291,10 @@ impl DeliveryWorker {
 
     /// Sets the timer to the next entry.
     fn set_timer(&mut self, now: Instant, context: &mut Context<'_>) {
-        let next = self.timers.peek();
-        let next = next.map_or(now + IDLE, |Reverse((at, _))| *at);
+        let next = self
+            .timers
+            .peek()
+            .map_or(now + IDLE, |Reverse((at, _))| *at);
         if self.timer.deadline() > next || self.timer.deadline() <= now {
             self.timer.as_mut().reset(next);
         }

@@ -32,8 +32,8 @@ impl Table {
     /// The first unread event of each open watch.
     fn unread(&self) -> Vec<Option<Sequence>> {
         let mut found = Vec::new();
-        let unread = |watch: WatchPosition<'_>| found.push(watch.unread.map(|one| one.sequence));
-        self.table.visit(unread);
+        self.table
+            .visit(|watch| found.push(watch.unread.map(|one| one.sequence)));
         found
     }
 }
@@ -130,7 +130,7 @@ async fn a_watch_waits_for_its_initial_events_until_it_has_taken_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_a_future_version_is_not_behind_what_it_does_not_want() {
+async fn a_watch_of_a_future_version_is_not_behind() {
     let (table, mut scene) = (Table::new(), Scene::new(400));
     let entry = scene.served.hub.join(&Selector::default());
     let version = ResourceVersion(scene.world.version + 1_000);

@@ -34,7 +34,7 @@ fn added(key: &str, version: u64) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_the_streams_that_need_it_and_no_others() {
+async fn an_event_that_cannot_be_projected_ends_only_the_streams_that_show_it() {
     let mut scene = Scene::new(WIDE);
     let start = scene.world.version;
     let mut current = scene.metadata_after(start);
@@ -67,7 +67,7 @@ async fn it_ends_the_streams_that_need_it_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_resumes_before_it_is_told_to_list_again() {
+async fn resuming_before_an_event_that_cannot_be_projected_gets_410() {
     let mut scene = Scene::new(WIDE);
     let start = scene.world.version;
     let first = scene.put("a/1", None);
@@ -83,7 +83,7 @@ async fn who_resumes_before_it_is_told_to_list_again() {
 
 /// The timer may fire between the event and the next read.
 #[tokio::test(start_paused = true)]
-async fn no_bookmark_runs_ahead_of_it() {
+async fn no_bookmark_is_beyond_an_event_that_cannot_be_projected() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.metadata_after(scene.world.version);
     scene.put("a/1", None);

@@ -80,11 +80,11 @@ fn check(tokens: [WakeToken; 2]) {
 }
 
 #[test]
-fn a_stream_woken_twice_is_looked_at_after_the_second_time() {
+fn a_stream_woken_twice_is_visited_after_the_second_wake() {
     check([WakeToken::Stream(0); 2]);
 }
 
 #[test]
-fn nobody_woken_beside_another_is_missed() {
+fn concurrent_wakes_are_all_seen() {
     check([WakeToken::Stream(0), WakeToken::Group(0)]);
 }

@@ -446,7 +446,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn when_all_is_quiet_everybody_has_everything() {
+fn after_quiet_every_client_has_every_event() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let failed: Vec<_> = (0..SEEDS)
@@ -519,7 +519,7 @@ fn searches_through_the_history_do_not_keep_events_from_open_streams() {
 
 /// A relist without a difference wakes no watch of the view.
 #[test]
-fn whose_version_is_passed_over_without_an_event_is_told_to_list_again() {
+fn a_future_version_that_is_skipped_gets_410() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let mut model = Model::new(0, &runtime);
