@@ -21,6 +21,7 @@ use super::unhandled::unhandled;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::metrics::BadRequest;
+use crate::protocol::request::ResourcePath;
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
 use crate::telemetry::{record_outcome, request_span};
@@ -50,9 +51,14 @@ impl<R: Resources> Service<R> {
     /// Answers one request. Never fails: an error is a response, too.
     pub async fn answer(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
         let info = &request.info;
-        let resource = || info.resource().map(|path| path.gvr.to_string());
-        let resource = || resource().unwrap_or_default();
-        let span = request_span(info.verb.as_str(), resource, request.http.headers());
+        let span = request_span(
+            info.verb.as_str(),
+            || match info.resource() {
+                Some(path) => path.gvr.to_string(),
+                None => String::new(),
+            },
+            request.http.headers(),
+        );
         let response = self.answer_in_span(request).instrument(span.clone()).await;
         record_outcome(&span, response.status());
         response
@@ -81,10 +87,17 @@ impl<R: Resources> Service<R> {
     /// Whether memory may answer this request at all, as far as a cheap check can say. Other requests are forwarded without a
     /// review of the caller: reviews of requests of unbounded length are not sent upstream.
     fn may_answer(&self, read: &ReadRequest) -> bool {
-        let is_short = |name: &String| name.len() <= NAME_LEN_MAX;
-        self.resources.may_serve(&read.path.gvr)
-            && read.path.namespace.as_ref().is_none_or(is_short)
-            && read.path.name.as_ref().is_none_or(is_short)
+        let ResourcePath {
+            gvr,
+            namespace,
+            name,
+            ..
+        } = &read.path;
+        self.resources.may_serve(gvr)
+            && [namespace, name]
+                .into_iter()
+                .flatten()
+                .all(|text| text.len() <= NAME_LEN_MAX)
     }
 
     async fn answer_read(
@@ -236,8 +249,10 @@ impl<R: Resources> Service<R> {
 
     /// Forwards a request of which memory knows nothing.
     async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
-        let trail = |request: &_, caller: &_| self.forward_trail(request, caller);
-        self.forward(request, trail).await
+        self.forward(request, |request, caller| {
+            self.forward_trail(request, caller)
+        })
+        .await
     }
 
     /// Forwards a request that is not authorized here. `trail` gives its entry in the audit log.

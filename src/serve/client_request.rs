@@ -15,9 +15,9 @@ use crate::watch::WatchRecall;
 pub struct ClientRequest {
     /// The request as it was received.
     pub http: Request<Incoming>,
-    /// Its head, parsed.
+    /// The request line and the headers that decide how it is answered.
     pub info: RequestInfo,
-    /// Its connection.
+    /// Who is on the connection, and from where.
     pub connection: ConnectInfo,
     /// When it was received.
     pub received_at: Timestamp,
@@ -37,7 +37,6 @@ pub struct ConnectInfo {
 }
 
 impl Default for ConnectInfo {
-    /// An unknown client.
     fn default() -> Self {
         Self {
             identity: PeerIdentity::default(),

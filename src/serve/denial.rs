@@ -88,8 +88,9 @@ impl DenialResponse {
             DenialText::Status(status) => status.to_response_in(form?),
             DenialText::Unsniffed(status) => {
                 let mut response = status.to_response_in(form?);
-                let headers = response.headers_mut();
-                headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+                response
+                    .headers_mut()
+                    .insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
                 response
             }
             DenialText::Again(status) => status.to_response_in(form.unwrap_or_default()),
@@ -117,8 +118,9 @@ fn again(text: &str, outage: Duration) -> Status {
 
 /// When to come again; `fraction` is from zero to one.
 fn retry_after(outage: Duration, fraction: f64) -> Duration {
-    let max = outage.clamp(*RETRY_MAX.start(), *RETRY_MAX.end());
-    max.mul_f64(RETRY_SHARE + (1.0 - RETRY_SHARE) * fraction)
+    outage
+        .clamp(*RETRY_MAX.start(), *RETRY_MAX.end())
+        .mul_f64(RETRY_SHARE + (1.0 - RETRY_SHARE) * fraction)
 }
 
 /// The API server's Status for a denied access.
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_reviews_fail_the_later_clients_come_again() {
+    fn retry_after_grows_with_the_length_of_a_review_outage() {
         let seconds = |outage| {
             let outage = Duration::from_secs(outage);
             let retry = |fraction| retry_after(outage, fraction).as_secs();

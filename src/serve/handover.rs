@@ -43,8 +43,9 @@ impl<R: Resources> Service<R> {
         request: Box<ClientRequest>,
     ) -> ServiceResponse<R> {
         let id = audit_id(request.http.headers());
-        let answer = timeout(LIMIT, self.handover(&target, &request, &id)).await;
-        let response = answer.unwrap_or_else(|_| timeout_response().map(AnswerBody::whole));
+        let response = timeout(LIMIT, self.handover(&target, &request, &id))
+            .await
+            .unwrap_or_else(|_| timeout_response().map(AnswerBody::whole));
         with_audit_id(response, &id)
     }
 
@@ -61,7 +62,7 @@ impl<R: Resources> Service<R> {
         };
         let trail = match &self.guard {
             None => self.trail(request, id, None),
-            Some(guard) => match self.authorize_handover(guard, target, (request, id)).await {
+            Some(guard) => match self.authorize_handover(guard, target, request, id).await {
                 Ok(trail) => trail,
                 Err(refused) => return *refused,
             },
@@ -108,8 +109,13 @@ impl<R: Resources> Service<R> {
         let permit = self
             .load_permits
             .try_acquire(request.connection.identity.peer);
-        let busy = || Status::too_many_requests("too many gateways compare", RETRY_AFTER_SECONDS);
-        permit.ok_or_else(busy).map(Some)
+        match permit {
+            Some(permit) => Ok(Some(permit)),
+            None => Err(Status::too_many_requests(
+                "too many gateways compare",
+                RETRY_AFTER_SECONDS,
+            )),
+        }
     }
 
     /// What other gateways compare with their own load; `None` if this one does not take part.
@@ -123,7 +129,8 @@ impl<R: Resources> Service<R> {
         &self,
         guard: &Guard,
         target: &HandoverTarget,
-        (request, id): (&ClientRequest, &HeaderValue),
+        request: &ClientRequest,
+        id: &HeaderValue,
     ) -> Result<Option<AuditTrail>, Box<ServiceResponse<R>>> {
         let identity = &request.connection.identity;
         let caller = guard.authenticate(request.http.headers(), identity).await;
@@ -141,13 +148,13 @@ impl<R: Resources> Service<R> {
             | CallerRefusal::Undecided { .. }
             | CallerRefusal::Failed { .. } => denial,
         });
-        let caller = caller.map_err(|denial| self.forwarding_denial(&denial, (request, id)))?;
+        let caller = caller.map_err(|denial| self.forwarding_denial(&denial, request, id))?;
         let trail = self.caller_trail(request, id, &caller);
         let verb = request.http.method().as_str().to_ascii_lowercase();
         for access in accesses(target, verb) {
             if let Err(refusal) = guard.authorize(&caller, &access).await {
                 let refusal = decided(refusal, &caller, access);
-                return Err(self.authorized_denial(trail.as_ref(), &refusal, (request, id)));
+                return Err(self.authorized_denial(trail.as_ref(), &refusal, request, id));
             }
         }
         if let Some(trail) = &trail {

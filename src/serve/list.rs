@@ -189,8 +189,10 @@ impl ListBody {
         if !self.form.is_as_kept() && self.separators.is_none() {
             return Ok(false);
         }
-        let next = self.partial_chunk.take();
-        let next = next.or_else(|| Some((self.page.next_whole_chunk()?, 0)));
+        let next = self
+            .partial_chunk
+            .take()
+            .or_else(|| Some((self.page.next_whole_chunk()?, 0)));
         let Some((chunk, start)) = next else {
             return Ok(false);
         };
@@ -200,8 +202,9 @@ impl ListBody {
                 budget.read(&chunk);
             }
             let room = FRAME_LEN.saturating_sub(frame.len());
-            let items = separators.items(&chunk, start, (has_items, room));
-            let (items, count) = items.ok_or(ProjectionError::NoMetadata)?;
+            let (items, count) = separators
+                .items(&chunk, start, has_items, room)
+                .ok_or(ProjectionError::NoMetadata)?;
             frame.push(items);
             count
         } else {
@@ -261,8 +264,8 @@ impl Body for ListBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, ProjectionError>>> {
-        let next = ready!(step::wake_if_pending(self.step(), context));
-        let next = next.map(|frame| Ok(Frame::data(frame)));
+        let next =
+            ready!(step::wake_if_pending(self.step(), context)).map(|frame| Ok(Frame::data(frame)));
         Poll::Ready(next.or_else(|| self.error.take().map(Err)))
     }
 

@@ -99,6 +99,8 @@ pub(super) fn lost_start(start: WatchStart, served: &ServedResource) -> Option<S
         return None;
     };
     let too_old = served.cache.resume_after(version).err()?;
-    let is_lost = served.cache.may_be_lost(version);
-    is_lost.then(|| Status::expired_watch(version, too_old.floor))
+    served
+        .cache
+        .may_be_lost(version)
+        .then(|| Status::expired_watch(version, too_old.floor))
 }

@@ -66,7 +66,8 @@ impl Negotiation {
     pub(super) fn with_cache<'a>(
         &self,
         authorized: &'a AuthorizedRead,
-        (key, served): (&'a CacheKey, &'a ServedResource),
+        key: &'a CacheKey,
+        served: &'a ServedResource,
     ) -> Option<NegotiatedRead<'a>> {
         let kind = served.cache.kind();
         Some(NegotiatedRead {

@@ -89,7 +89,7 @@ impl<R: Resources> Service<R> {
         let authorized = before_deadline(read.deadline, pin!(authorized)).await;
         let Authorization { lease, verdict } = match authorized {
             Some(Ok(authorization)) => authorization,
-            Some(Err(refusal)) => return Err(self.denied((read, trail), request, &refusal)),
+            Some(Err(refusal)) => return Err(self.denied(read, trail, request, &refusal)),
             None => return Err(timed_out(read, trail)),
         };
         if let Some(trail) = &trail {
@@ -116,9 +116,9 @@ impl<R: Resources> Service<R> {
     ) -> DeniedRead<R> {
         let refusal = &denial.refusal;
         let denied = DenialResponse::of(refusal, request, self.outage());
-        let response = self.denial((refusal, &denied), read.status_form);
+        let response = self.denial(refusal, &denied, read.status_form);
         if response.is_some() {
-            self.record_refusal(request, &read.audit_id, (denial, || denied.recorded()));
+            self.record_refusal(request, &read.audit_id, denial, || denied.recorded());
         }
         let trail = match response {
             Some(_) => None,
@@ -135,12 +135,13 @@ impl<R: Resources> Service<R> {
     /// audit policy excludes; the refusal may name the user whom it impersonates, to whom another rule of the policy applies.
     fn denied(
         &self,
-        (read, trail): (Box<ReadRequest>, Option<AuditTrail>),
+        read: Box<ReadRequest>,
+        trail: Option<AuditTrail>,
         request: &ClientRequest,
         refusal: &CallerRefusal,
     ) -> DeniedRead<R> {
         let denial = DenialResponse::of(refusal, request, self.outage());
-        let response = self.denial((refusal, &denial), read.status_form);
+        let response = self.denial(refusal, &denial, read.status_form);
         if let Some(trail) = trail.as_ref().filter(|_| response.is_some()) {
             trail.decide(decision(refusal));
             trail.respond(denial.recorded());
@@ -156,7 +157,8 @@ impl<R: Resources> Service<R> {
     /// the response. Upstream then authorizes the caller itself.
     fn denial(
         &self,
-        (refusal, response): (&CallerRefusal, &DenialResponse),
+        refusal: &CallerRefusal,
+        response: &DenialResponse,
         form: Option<StatusForm>,
     ) -> Option<ServiceResponse<R>> {
         if *refusal == CallerRefusal::Forward {
@@ -198,7 +200,7 @@ impl<R: Resources> Service<R> {
                 forwarding: Some(forwarding),
                 permission: None,
             }),
-            Ok(Err(denial)) => Err(self.forwarding_denial(&denial, (request, &audit_id(headers)))),
+            Ok(Err(denial)) => Err(self.forwarding_denial(&denial, request, &audit_id(headers))),
             Err(_) => {
                 let audit_id = audit_id(headers);
                 if let Some(trail) = self.trail(request, &audit_id, None) {
@@ -241,12 +243,13 @@ impl<R: Resources> Service<R> {
     pub(super) fn forwarding_denial(
         &self,
         denial: &CallerDenial,
-        (request, audit_id): (&ClientRequest, &HeaderValue),
+        request: &ClientRequest,
+        audit_id: &HeaderValue,
     ) -> Box<ServiceResponse<R>> {
         let refusal = &denial.refusal;
         let denied = DenialResponse::of(refusal, request, self.outage());
-        self.record_refusal(request, audit_id, (denial, || denied.recorded()));
-        self.written_denial((refusal, &denied), (request, audit_id))
+        self.record_refusal(request, audit_id, denial, || denied.recorded());
+        self.written_denial(refusal, &denied, request, audit_id)
     }
 
     /// [`Self::forwarding_denial`], where the caller is known and has an entry in the audit log unless it is not recorded.
@@ -254,28 +257,32 @@ impl<R: Resources> Service<R> {
         &self,
         trail: Option<&AuditTrail>,
         refusal: &CallerRefusal,
-        request: (&ClientRequest, &HeaderValue),
+        request: &ClientRequest,
+        audit_id: &HeaderValue,
     ) -> Box<ServiceResponse<R>> {
-        let denial = DenialResponse::of(refusal, request.0, self.outage());
+        let denial = DenialResponse::of(refusal, request, self.outage());
         if let Some(trail) = trail {
             trail.decide(decision(refusal));
             trail.respond(denial.recorded());
         }
-        self.written_denial((refusal, &denial), request)
+        self.written_denial(refusal, &denial, request, audit_id)
     }
 
     fn written_denial(
         &self,
-        denial: (&CallerRefusal, &DenialResponse),
-        (request, audit_id): (&ClientRequest, &HeaderValue),
+        refusal: &CallerRefusal,
+        denial: &DenialResponse,
+        request: &ClientRequest,
+        audit_id: &HeaderValue,
     ) -> Box<ServiceResponse<R>> {
         // Upstream does not write this response, so its formats are replaced by the default one.
         let form = request.info.refusal_form().unwrap_or_default();
-        let response = self.denial(denial, Some(form));
+        let response = self.denial(refusal, denial, Some(form));
         // The guard does not refuse requests that it leaves to upstream, so this is a fallback.
         let response = response.unwrap_or_else(|| {
-            let status = Status::unauthorized().to_response_in(form);
-            status.map(AnswerBody::whole)
+            Status::unauthorized()
+                .to_response_in(form)
+                .map(AnswerBody::whole)
         });
         Box::new(with_audit_id(response, audit_id))
     }
@@ -293,8 +300,10 @@ fn timed_out<R: Resources>(request: Box<ReadRequest>, trail: Option<AuditTrail>)
 /// The attributes to authorize (docs/PROTOCOL.md §1.1 h, j).
 fn access(path: &ResourcePath, info: &RequestInfo) -> Access {
     let selector = |name| {
-        let value = info.query.first(name);
-        let value = value.filter(|_| path.form == PathForm::Plain);
+        let value = info
+            .query
+            .first(name)
+            .filter(|_| path.form == PathForm::Plain);
         value.unwrap_or_default().to_owned()
     };
     let Gvr {

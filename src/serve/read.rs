@@ -96,10 +96,16 @@ impl<R: Resources> Service<R> {
                 };
             }
         };
-        let warnings = served.cache.kind().warnings.iter();
-        let mut warnings: Vec<_> = warnings.filter_map(|text| text.parse().ok()).collect();
-        let negotiated = negotiation.with_cache(read, (&key, &served));
-        let planned = negotiated.zip(read.request.plan(served.cache.kind()));
+        let mut warnings: Vec<_> = served
+            .cache
+            .kind()
+            .warnings
+            .iter()
+            .filter_map(|text| text.parse().ok())
+            .collect();
+        let planned = negotiation
+            .with_cache(read, &key, &served)
+            .zip(read.request.plan(served.cache.kind()));
         if let Some((_, cache_read)) = &planned
             && cache_read.plan.may_be_stale()
             && let Some(age) = self.resources.staleness(&key)
@@ -141,8 +147,9 @@ impl<R: Resources> Service<R> {
         read: &AuthorizedRead,
         key: &CacheKey,
     ) -> Result<Option<ServedResource>, ReadFailure> {
-        let wait = read.request.fill_wait();
-        let availability = self.resources.availability(key, wait, read.peer);
+        let availability = self
+            .resources
+            .availability(key, read.request.fill_wait(), read.peer);
         let availability = before_deadline(read.request.deadline, pin!(availability)).await;
         match availability.ok_or(ReadFailure::TimedOut)? {
             Availability::Ready(served) => Ok(Some(served)),
@@ -175,8 +182,11 @@ impl<R: Resources> Service<R> {
         let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
             return Ok(None);
         };
-        let permit = admission.list(read.peer).await;
-        permit.map(Some).map_err(ReadRefusal::Answer)
+        admission
+            .list(read.peer)
+            .await
+            .map(Some)
+            .map_err(ReadRefusal::Answer)
     }
 
     async fn list(
@@ -279,8 +289,7 @@ impl<R: Resources> Service<R> {
         let started = match self.watch_state(plan.start, served).await {
             Ok(state) => {
                 let list_permit = self.list_permit(authorized, is_short).await?;
-                let view_params = (selector, format, authorized.peer);
-                let start = self.watch_start(view_params, plan.start, state, served);
+                let start = self.watch_start(read, selector, plan.start, state);
                 start.await.map(|started| (started, list_permit))
             }
             Err(status) => Err(ReadRefusal::Answer(status)),

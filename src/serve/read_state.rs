@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::fresh::{FreshError, WAIT, wait_until_fresh};
+use super::negotiation::NegotiatedRead;
 use super::resources::{Latest, Resources};
 use super::service::Service;
 use crate::cache::{CatchUp, Snapshot};
@@ -14,7 +15,7 @@ use crate::protocol::request::{EndMarker, Freshness, ListRead, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
-use crate::view::{self, ObjectFormat, ServedResource, TooManyViews};
+use crate::view::{self, ServedResource, TooManyViews};
 use crate::watch::{Start, can_catch_up};
 
 /// How long to wait for a version before asking upstream. A busy resource reaches a version that exists within this time; if it
@@ -86,10 +87,11 @@ impl<R: Resources> Service<R> {
         match freshness {
             Freshness::Any => Ok(None),
             Freshness::AtLeast(version) => self.at_least(version, served, until).await.map(Some),
-            Freshness::Latest => {
-                let latest = self.latest(served, until).await;
-                latest.ok_or_else(unknown_version).map(Some)
-            }
+            Freshness::Latest => self
+                .latest(served, until)
+                .await
+                .ok_or_else(unknown_version)
+                .map(Some),
         }
     }
 
@@ -97,13 +99,16 @@ impl<R: Resources> Service<R> {
     /// so that no event is missed. A watch for which the views have no room, in all or for this client, is forwarded.
     pub(super) async fn watch_start(
         &self,
-        (selector, format, peer): (&Selector, ObjectFormat, Peer),
+        read: &NegotiatedRead<'_>,
+        selector: &Selector,
         start: WatchStart,
         state: Option<ReadState>,
-        served: &ServedResource,
     ) -> Result<(view::ViewSubscription, Start), ReadRefusal> {
+        let served = read.served;
         let join = || {
-            let entry = served.hub.join_as(selector, format, peer);
+            let entry = served
+                .hub
+                .join_as(selector, read.format, read.authorized.peer);
             entry.map_err(|TooManyViews| ReadRefusal::Forward)
         };
         match start {
@@ -141,14 +146,14 @@ impl<R: Resources> Service<R> {
             }
             WatchStart::After(version) => {
                 let entry = join()?;
-                let too_old = |too_old: crate::cache::VersionTooOld| {
-                    Status::expired_watch(version, too_old.floor)
-                };
                 let start = match served.cache.resume_after(version) {
                     Ok(sequence) => Start::After { sequence, version },
-                    Err(error) => match catch_up(version, selector, served) {
+                    Err(too_old) => match catch_up(version, selector, served) {
                         Some(catch_up) => Start::CatchUp(catch_up),
-                        None => return Err(ReadRefusal::Answer(too_old(error))),
+                        None => {
+                            let status = Status::expired_watch(version, too_old.floor);
+                            return Err(ReadRefusal::Answer(status));
+                        }
                     },
                 };
                 Ok((entry, start))
@@ -214,8 +219,10 @@ impl<R: Resources> Service<R> {
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
-        let rewind = served.cache.rewind(version);
-        let mut rewind = rewind.map_err(|_| ReadRefusal::Forward)?;
+        let mut rewind = served
+            .cache
+            .rewind(version)
+            .map_err(|_| ReadRefusal::Forward)?;
         while rewind.step(REWIND_BATCH) {
             tokio::task::yield_now().await;
         }
@@ -240,8 +247,10 @@ async fn wait_for_passing(
     version: ResourceVersion,
     served: &ServedResource,
 ) -> Result<(), ReadRefusal> {
-    let has_passed = wait_until_fresh(served, version, PASSING_WAIT).await;
-    has_passed.then_some(()).ok_or(ReadRefusal::Forward)
+    wait_until_fresh(served, version, PASSING_WAIT)
+        .await
+        .then_some(())
+        .ok_or(ReadRefusal::Forward)
 }
 
 /// Whether a watch starts with objects of a snapshot, so that it costs as much as a list may.

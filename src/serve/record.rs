@@ -26,8 +26,9 @@ impl<R: Resources> Service<R> {
         audit_id: &HeaderValue,
         user: Option<&Arc<User>>,
     ) -> Option<AuditTrail> {
-        let audit = self.audit.as_ref()?;
-        audit.begin(describe(request, audit_id), user)
+        self.audit
+            .as_ref()?
+            .begin(describe(request, audit_id), user)
     }
 
     /// Starts the audit entry of a request of an authenticated caller, with its impersonation.
@@ -65,7 +66,8 @@ impl<R: Resources> Service<R> {
         &self,
         request: &ClientRequest,
         audit_id: &HeaderValue,
-        (denial, status): (&CallerDenial, impl FnOnce() -> ResponseStatus),
+        denial: &CallerDenial,
+        status: impl FnOnce() -> ResponseStatus,
     ) {
         if let Some(trail) = self.trail(request, audit_id, denial.user.as_ref()) {
             if let Some(impersonated) = &denial.impersonated {

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_a_minute_or_what_it_asks_for() {
+    fn a_list_has_a_minute_or_its_timeout() {
         let until = |millis| RequestTimeout::Until(Duration::from_millis(millis));
         for (query, expected) in [
             ("", until(60_000)),

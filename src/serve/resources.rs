@@ -101,9 +101,9 @@ pub fn expiry(caller: &Caller) -> Option<Instant> {
 /// A request that upstream answers.
 #[derive(Debug)]
 pub struct ForwardRequest {
-    /// The request.
+    /// The request as the client sent it.
     pub request: Box<ClientRequest>,
-    /// Its caller.
+    /// The caller, and the identity under which the request is sent.
     pub caller: ForwardCaller,
     /// The permit to forward it although a cache would be ready soon.
     pub permit: Option<ForwardPermit>,

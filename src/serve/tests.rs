@@ -397,7 +397,7 @@ async fn a_state_of_the_past_is_undone_once_and_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lies_too_many_events_back_is_forwarded() {
+async fn exact_versions_too_many_events_back_are_forwarded() {
     let mut scene = Scene::new().await;
     let first = scene.put("a/x");
     let changes: Vec<_> = (0..20_001)
@@ -466,7 +466,7 @@ async fn streams_that_wait_for_upstream_hold_no_list_permit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_begin_where_they_were_asked_to() {
+async fn watches_start_at_the_requested_version() {
     let mut scene = Scene::new().await;
     let first = scene.put("a/x");
     let second = scene.put("a/y");
@@ -513,9 +513,8 @@ fn watch_from(version: u64) -> String {
 /// Upstream would mistake a version of the lost history for one of its own, and leave out events.
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_before_the_history_is_forwarded_unless_a_lost_one_has_its_version() {
-    let places = |stage: &mut Stage| stage.before_history = Permits::new(10);
     // The cache's history starts at version 10.
-    let mut scene = Scene::after_loss(8, places).await;
+    let mut scene = Scene::after_loss(8, |stage| stage.before_history = Permits::new(10)).await;
     assert_eq!(scene.get(&watch_from(9)).await.1, "forwarded");
     let (code, body) = scene.get(&watch_from(8)).await;
     assert_eq!(
@@ -548,10 +547,10 @@ async fn a_watch_without_a_cache_is_forwarded_unless_a_lost_history_has_its_vers
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_a_version_that_upstream_has_lost_gets_410() {
     for is_given_up in [false, true] {
-        let adjust = |stage: &mut Stage| {
+        let mut scene = Scene::after_loss(8, |stage| {
             (stage.is_given_up, stage.reach) = (is_given_up, VersionReach::Lost);
-        };
-        let mut scene = Scene::after_loss(8, adjust).await;
+        })
+        .await;
         let (code, body) = scene.get(&watch_from(21)).await;
         assert_eq!(
             (code, &*told(body.as_bytes())),
@@ -578,7 +577,7 @@ async fn a_watch_from_a_version_that_upstream_has_not_reached_ends_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_lasts_as_long_as_it_was_asked_to_and_its_connection_stays() {
+async fn a_watch_ends_at_its_timeout_and_its_connection_stays_open() {
     let mut scene = Scene::new().await;
     for seconds in [1, 20] {
         let started = Instant::now();
@@ -618,7 +617,7 @@ fn an_empty_audit_id_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_lists_are_compressed_for_who_asks_for_it() {
+async fn long_lists_are_compressed_on_request() {
     use std::io::Read;
     let mut scene = Scene::new().await;
     let path = "/api/v1/configmaps?resourceVersion=0";
@@ -657,7 +656,7 @@ async fn long_lists_are_compressed_for_who_asks_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_people_read_is_indented() {
+async fn requests_of_browsers_and_curl_are_indented() {
     let mut scene = Scene::new().await;
     scene.put("a/x");
     let agent = ("user-agent", "curl/8.5.0");

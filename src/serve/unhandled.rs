@@ -11,8 +11,9 @@ use crate::protocol::status::PlainText;
 pub(super) fn unhandled<B>(request: &Request<B>) -> Option<Response<Bytes>> {
     let is_http2 = request.version() >= Version::HTTP_2;
     let fault = if is_http2 { None } else { http1_fault(request) };
-    let bad_target = || (!is_escaped_well(request.uri().path())).then(PlainText::bad_target);
-    let mut response = fault.or_else(bad_target)?.to_response();
+    let mut response = fault
+        .or_else(|| (!is_escaped_well(request.uri().path())).then(PlainText::bad_target))?
+        .to_response();
     if is_http2 {
         // HTTP/2 has no such header (RFC 9113 §8.2.2).
         response.headers_mut().remove(CONNECTION);
@@ -41,10 +42,8 @@ fn host_fault<B>(request: &Request<B>) -> Option<&'static str> {
         (None, _) if must_name_host(request) => Some("missing required Host header"),
         (None, _) => None,
         (Some(_), Some(_)) => Some("too many Host headers"),
-        (Some(host), None) => {
-            let is_legal = |byte: &u8| byte.is_ascii_alphanumeric() || HOST_SIGNS.contains(byte);
-            (!host.as_bytes().iter().all(is_legal)).then_some("malformed Host header")
-        }
+        (Some(host), None) if host.as_bytes().iter().all(is_host_byte) => None,
+        (Some(_), None) => Some("malformed Host header"),
     }
 }
 
@@ -56,9 +55,13 @@ fn must_name_host<B>(request: &Request<B>) -> bool {
 /// The characters that a host may have besides letters and digits.
 const HOST_SIGNS: &[u8] = b"!$%&'()*+,-._:;=[]~";
 
+fn is_host_byte(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || HOST_SIGNS.contains(byte)
+}
+
 /// Whether every `%` starts a valid escape.
 pub(super) fn is_escaped_well(path: &str) -> bool {
     let mut parts = path.as_bytes().split(|byte| *byte == b'%');
-    let escape = |part: &[u8]| part.len() >= 2 && part[..2].iter().all(u8::is_ascii_hexdigit);
-    parts.next().is_some() && parts.all(escape)
+    parts.next().is_some()
+        && parts.all(|part| part.len() >= 2 && part[..2].iter().all(u8::is_ascii_hexdigit))
 }

@@ -148,14 +148,14 @@ impl BlockCompressor {
                 }
             }
         };
-        let make = move || {
+        let block = run(permit, move || {
             let mut encoder = Encoder::new(chunk.frames_len());
             encode(chunk.objects(), &mut encoder)?;
             let block = chunk.keep(format, encoder.finish());
             drop(claim);
             Ok(block)
-        };
-        Ok((run(make, permit).await?, true))
+        });
+        Ok((block.await?, true))
     }
 
     /// A block for one client, and what `encode` returns.
@@ -167,13 +167,13 @@ impl BlockCompressor {
         E: FnOnce(&mut Encoder) -> Result<R, CompressError> + Send + 'static,
         R: Send + 'static,
     {
-        let make = move || {
+        let permit = self.permit().await?;
+        run(Some(permit), move || {
             let mut encoder = Encoder::new(len);
             let output = encode(&mut encoder)?;
             Ok((encoder.finish(), output))
-        };
-        let permit = self.permit().await?;
-        run(make, Some(permit)).await
+        })
+        .await
     }
 
     /// Waits for a permit. The queue is as long as there are lists, each with one block at a time.
@@ -183,7 +183,7 @@ impl BlockCompressor {
     }
 }
 
-async fn run<M, R>(make: M, permit: Option<QueuedPermit>) -> Result<R, CompressError>
+async fn run<M, R>(permit: Option<QueuedPermit>, make: M) -> Result<R, CompressError>
 where
     M: FnOnce() -> Result<R, CompressError> + Send + 'static,
     R: Send + 'static,

@@ -104,7 +104,7 @@ fn sample(len: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_a_member_too() {
+fn an_empty_body_is_a_gzip_member() {
     assert_eq!(decoded(&member(&[])), b"");
     for way in [Way::Stored, Way::Compressed] {
         assert_eq!(
@@ -132,7 +132,7 @@ fn blocks_are_decoded_alike_in_any_order() {
 }
 
 #[test]
-fn what_does_not_shrink_grows_by_little() {
+fn incompressible_data_grows_little() {
     let mut state = 7_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         state = state
@@ -205,20 +205,19 @@ fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
 }
 
 #[tokio::test]
-async fn a_herd_makes_a_block_once() {
+async fn concurrent_lists_compress_a_block_once() {
     let (compressor, chunk) = (BlockCompressor::new(4), chunk());
     let made = Arc::new(AtomicUsize::new(0));
     let herd = (0..100).map(|_| {
         let made = Arc::clone(&made);
-        let encode = move |objects: &[_], encoder: &mut Encoder| {
-            made.fetch_add(1, Ordering::Relaxed);
-            write_all(objects, encoder)
-        };
-        tokio::spawn(
-            compressor
-                .clone()
-                .shared(Arc::clone(&chunk), BlockFormat::Whole, encode),
-        )
+        tokio::spawn(compressor.clone().shared(
+            Arc::clone(&chunk),
+            BlockFormat::Whole,
+            move |objects, encoder| {
+                made.fetch_add(1, Ordering::Relaxed);
+                write_all(objects, encoder)
+            },
+        ))
     });
     let herd: Vec<_> = herd.collect();
     for one in herd {
@@ -232,7 +231,7 @@ async fn a_herd_makes_a_block_once() {
 }
 
 #[tokio::test]
-async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
+async fn a_waiter_that_leaves_passes_the_work_on() {
     let (compressor, chunk) = (BlockCompressor::new(1), chunk());
     // Holds the only permit until `go` is sent.
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
@@ -259,7 +258,7 @@ async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
 }
 
 #[tokio::test]
-async fn work_begun_for_one_who_leaves_is_finished() {
+async fn a_block_is_finished_after_its_client_left() {
     let (compressor, chunk) = (BlockCompressor::new(1), chunk());
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);

@@ -109,8 +109,8 @@ pub struct LengthCheck {
 impl ListBody {
     /// Does one step of the next segment.
     fn next_segment(&mut self, budget: &mut Budget) -> Poll<Option<PageSegment>> {
-        let format = self.form.block_format();
-        self.partial_segment.next(&mut self.page, format, budget)
+        self.partial_segment
+            .next(&mut self.page, self.form.block_format(), budget)
     }
 
     /// Starts to determine whether the rest of the list is longer than `len` bytes.
@@ -234,11 +234,12 @@ impl CompressedList {
                     self.push_segment(segment, frame);
                 }
                 Poll::Ready(None) => {
-                    let tail = self.list.tail();
-                    self.push_stored(&tail, frame);
+                    self.push_stored(&self.list.tail(), frame);
                     self.list.phase = ListPhase::End;
-                    let member = self.member.take();
-                    member.into_iter().for_each(|it| frame.push(it.trailer()));
+                    self.member
+                        .take()
+                        .into_iter()
+                        .for_each(|it| frame.push(it.trailer()));
                 }
             },
             ListPhase::End => return false,
@@ -258,8 +259,8 @@ impl CompressedList {
         } else {
             self.counts.shared += 1;
         }
-        let member = self.member.as_mut();
-        member
+        self.member
+            .as_mut()
             .into_iter()
             .for_each(|it| frame.push(it.block(block)));
     }
@@ -271,10 +272,12 @@ impl CompressedList {
                     return self.push_block(&block, false, frame);
                 }
                 let (form, separator) = (self.list.form, self.list.envelope.separator.clone());
-                let encode = move |objects: &[_], encoder: &mut Encoder| {
-                    write_items(form, &separator, objects, encoder)
-                };
-                let made = self.compressor.clone().shared(chunk, format, encode);
+                let made =
+                    self.compressor
+                        .clone()
+                        .shared(chunk, format, move |objects, encoder| {
+                            write_items(form, &separator, objects, encoder)
+                        });
                 PendingBlock(Box::pin(async move {
                     let (block, is_new) = made.await?;
                     Ok((block, is_new, None))
@@ -287,11 +290,9 @@ impl CompressedList {
     /// Compresses one block of `rest`; about `len` bytes of input are expected.
     fn compress(&self, mut rest: SegmentRest, len: usize) -> PendingBlock {
         let (form, separator) = (self.list.form, self.list.envelope.separator.clone());
-        let encode = move |encoder: &mut Encoder| {
-            let more = rest.write(form, &separator, encoder)?;
-            Ok(more.then_some(rest))
-        };
-        let made = self.compressor.clone().once(len, encode);
+        let made = self.compressor.clone().once(len, move |encoder| {
+            Ok(rest.write(form, &separator, encoder)?.then_some(rest))
+        });
         PendingBlock(Box::pin(async move {
             let (block, rest) = made.await?;
             Ok((block, true, rest))
@@ -310,8 +311,9 @@ fn write_items(
         if at > 0 {
             encoder.write(separator);
         }
-        let parts = form.parts(object).map_err(|_| CompressError)?;
-        parts.for_each(|part| encoder.write(&part));
+        form.parts(object)
+            .map_err(|_| CompressError)?
+            .for_each(|part| encoder.write(&part));
     }
     Ok(())
 }

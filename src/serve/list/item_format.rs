@@ -88,11 +88,6 @@ impl ItemFormat {
 
     /// The format under which compressed blocks are kept with their chunk; `None` for rare formats, which are not kept.
     pub(super) fn block_format(self) -> Option<BlockFormat> {
-        let metadata = |encoding| ObjectFormat {
-            encoding,
-            form: ObjectPart::Metadata(MetaVersion::V1),
-            managed_fields: ManagedFields::Kept,
-        };
         match self.projection {
             _ if self.indented => None,
             None => Some(BlockFormat::Whole),
@@ -103,5 +98,13 @@ impl ItemFormat {
             Some(projection) => (projection.rendition() == metadata(Encoding::Protobuf))
                 .then_some(BlockFormat::Translated),
         }
+    }
+}
+
+const fn metadata(encoding: Encoding) -> ObjectFormat {
+    ObjectFormat {
+        encoding,
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        managed_fields: ManagedFields::Kept,
     }
 }

@@ -95,8 +95,11 @@ impl PageMeasurement {
         self.len += if self.page.shows_all() {
             lens.iter().map(|len| *len as usize).sum::<usize>()
         } else {
-            let lens = chunk.objects().iter().zip(lens);
-            lens.filter(|(object, _)| shown(object))
+            chunk
+                .objects()
+                .iter()
+                .zip(lens)
+                .filter(|(object, _)| shown(object))
                 .map(|(_, len)| *len as usize)
                 .sum()
         };

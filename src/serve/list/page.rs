@@ -29,8 +29,10 @@ impl PageRequest<'_> {
     /// evaluate.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        let is_page = |limit| limit <= SHORT_ITEMS && self.selector.is_scope();
-        only_name(self.selector, self.kind, self.start).is_some() || self.limit.is_some_and(is_page)
+        only_name(self.selector, self.kind, self.start).is_some()
+            || self
+                .limit
+                .is_some_and(|limit| limit <= SHORT_ITEMS && self.selector.is_scope())
     }
 }
 

@@ -13,7 +13,6 @@ use crate::view::Projection;
 /// The bytes around the metadata of each item.
 #[derive(Clone, Debug)]
 pub(super) struct ItemSeparators {
-    /// Before the first item.
     first: Bytes,
     /// Before each other item, including the end of the previous one.
     further: Bytes,
@@ -27,10 +26,11 @@ impl ItemSeparators {
     pub(super) fn new(projection: Option<Projection>, envelope: &Envelope) -> Option<Self> {
         let head = projection?.before_metadata()?;
         let first = [&envelope.opening, head.as_bytes()].concat().into();
-        let separator = [&[END], &*envelope.separator, head.as_bytes()].concat();
         Some(Self {
             first,
-            further: separator.into(),
+            further: [&[END], &*envelope.separator, head.as_bytes()]
+                .concat()
+                .into(),
         })
     }
 
@@ -40,7 +40,8 @@ impl ItemSeparators {
         &self,
         chunk: &Chunk,
         start: usize,
-        (has_items, room): (bool, usize),
+        has_items: bool,
+        room: usize,
     ) -> Option<(Bytes, usize)> {
         let pieces = chunk.metadata(Projection::metadata_of)?.get(start..)?;
         let (mut count, mut len) = (0, 1);

@@ -141,11 +141,14 @@ fn streamed_bytes(mut list: ListBody) -> Vec<u8> {
 
 /// The list in a straightforward implementation.
 fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
-    let item = |sample: &Sample| {
-        let (json, prefix_len) = sample.json();
-        format!("{{{}", &json[1 + prefix_len..])
-    };
-    let items = samples.iter().map(item).collect::<Vec<_>>().join(",");
+    let items = samples
+        .iter()
+        .map(|sample| {
+            let (json, prefix_len) = sample.json();
+            format!("{{{}", &json[1 + prefix_len..])
+        })
+        .collect::<Vec<_>>()
+        .join(",");
     match layout {
         Layout::Typed => format!(
             "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{metadata},\"items\":[{items}]}}\n"
@@ -157,7 +160,7 @@ fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
 }
 
 #[test]
-fn cut_lists_look_alike_for_all_kinds() {
+fn metadata_lists_have_one_form_for_all_kinds() {
     let head = "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":";
     let form = ObjectPart::Metadata(MetaVersion::V1);
     for layout in LAYOUTS {
@@ -168,11 +171,15 @@ fn cut_lists_look_alike_for_all_kinds() {
         for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
             let snapshot = snapshot(layout, keys);
             let page = page(&snapshot, &everything(), None, 0);
-            let cut = |(key, at)| {
-                let object = sample(layout, key, at).object();
-                String::from_utf8(partial.object(object.bytes()).unwrap()).unwrap()
-            };
-            let items: Vec<_> = keys.iter().copied().zip(1_u64..).map(cut).collect();
+            let items: Vec<_> = keys
+                .iter()
+                .copied()
+                .zip(1_u64..)
+                .map(|(key, at)| {
+                    let object = sample(layout, key, at).object();
+                    String::from_utf8(partial.object(object.bytes()).unwrap()).unwrap()
+                })
+                .collect();
             let items = match items.as_slice() {
                 [] => "null".to_owned(),
                 items => format!("[{}]", items.join(",")),
@@ -186,7 +193,7 @@ fn cut_lists_look_alike_for_all_kinds() {
 /// Covers several chunks, parts of chunks, single items, and metadata positions that were found before an object of the chunk
 /// changed.
 #[test]
-fn cut_lists_of_chunks_have_what_each_object_has() {
+fn metadata_lists_written_by_chunk_equal_those_written_by_object() {
     let keys: Vec<_> = (0..900)
         .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
         .collect();
@@ -226,7 +233,7 @@ const IN_PROTOBUF: ObjectFormat = ObjectFormat {
 
 /// A protobuf list states its length, so a wrong measurement makes it unreadable.
 #[test]
-fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already() {
+fn protobuf_lists_have_their_announced_length() {
     let keys: Vec<_> = (0..900)
         .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
         .collect();
@@ -309,7 +316,7 @@ fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
 
 /// Every operation on a list yields while a selector searches for rare objects.
 #[test]
-fn a_list_that_shows_little_of_much_is_made_in_steps() {
+fn a_list_that_filters_many_objects_is_made_in_steps() {
     let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let kind = kind(Layout::Typed);
@@ -660,7 +667,7 @@ fn pages_follow_the_limit_and_say_what_remains() {
 }
 
 #[test]
-fn a_selected_page_has_no_count_and_goes_on_while_there_are_keys() {
+fn a_selected_page_has_no_remaining_count() {
     // Objects 2, 4, 6 and 8 match.
     check(&tier_x(), None, 2, (&["a-b/2", "a/1"], None, Some("a/1\0")));
     check(&tier_x(), Some("a/1\0"), 2, (&["a/3", "b/1"], None, None));

@@ -5,7 +5,7 @@ use http::Request;
 use super::*;
 
 #[test]
-fn every_part_of_a_request_is_asked_about() {
+fn every_part_of_a_request_is_authorized() {
     let rows = [
         ("/api/v1/pods", ["list", "", "v1", "pods", "", "", "", ""]),
         (

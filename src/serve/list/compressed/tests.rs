@@ -217,7 +217,7 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
 
 /// The compressed body searches for rare objects in steps as the plain one does, and compresses them into one block.
 #[tokio::test]
-async fn a_compressed_list_that_shows_little_of_much_is_made_in_steps() {
+async fn a_compressed_list_that_filters_many_objects_is_made_in_steps() {
     let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let layout = Layout::Typed;
