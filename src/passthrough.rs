@@ -101,9 +101,14 @@ enum Exchange {
 /// Upstream's 101 response, and what is needed to connect both sides.
 struct ProtocolSwitch {
     response: Response<ResponseBody>,
+    pending: PendingUpgrade,
+    active: ActiveRequest,
+}
+
+/// The protocol that a client asks for, and its connection once both sides have switched to it.
+struct PendingUpgrade {
     upgrade: Upgrade,
     downstream: OnUpgrade,
-    active: ActiveRequest,
 }
 
 /// How a request travels upstream.
@@ -226,8 +231,9 @@ impl Passthrough {
     ) -> Response<UnguardedBody> {
         let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
         let answer = self.forward_in(lane, request, deadlines);
-        let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
-        answered.unwrap_or_else(|_elapsed| self.refused(ForwardRefusal::Timeout, audit_id))
+        tokio::time::timeout(self.answer_wait_max, answer)
+            .await
+            .unwrap_or_else(|_elapsed| self.refused(ForwardRefusal::Timeout, audit_id))
     }
 
     async fn forward_in(
@@ -301,8 +307,10 @@ impl Passthrough {
         let response = self
             .answered_in(ForwardLane::Watches, request, &mut deadlines)
             .await;
-        let content_type = response.headers().get(CONTENT_TYPE);
-        let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
+        let boundary = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| Boundary::of(value.to_str().ok()?));
         let boundary = boundary.filter(|_| response.status() == StatusCode::OK);
         response.map(|body| body.within(self.limits(deadlines, boundary)))
     }
@@ -326,8 +334,7 @@ impl Passthrough {
         if request.method() == Method::CONNECT {
             return Some(ForwardRefusal::Connect);
         }
-        let impersonates = impersonates(request.headers());
-        (self.identity == ForwardIdentity::Gateway && impersonates)
+        (self.identity == ForwardIdentity::Gateway && impersonates(request.headers()))
             .then_some(ForwardRefusal::Impersonation)
     }
 
@@ -388,8 +395,10 @@ impl Passthrough {
         let identity = self.identify(request.headers_mut(), forwarding)?;
         let upload = Arc::new(Upload::new(self.metrics.bytes_sent.clone()));
         let stalled = Upload::stalled(Arc::downgrade(&upload), self.answer_wait_max);
-        let upgrade = route.upgrade.clone();
-        let upgrade = upgrade.map(|upgrade| (upgrade, hyper::upgrade::on(&mut request)));
+        let upgrade = route.upgrade.clone().map(|upgrade| PendingUpgrade {
+            upgrade,
+            downstream: hyper::upgrade::on(&mut request),
+        });
         let (request, send_guard) = outgoing(request, upload);
         let active = active.with_send_guard(send_guard);
         let exchange = async {
@@ -506,7 +515,7 @@ impl Passthrough {
         &self,
         identity: ForwardIdentity,
         mut request: Request<RequestBody>,
-        (upgrade, downstream): (Upgrade, OnUpgrade),
+        pending: PendingUpgrade,
         active: ActiveRequest,
     ) -> Result<Exchange, ForwardRefusal> {
         if !self.tunnels.are_open() {
@@ -515,7 +524,7 @@ impl Passthrough {
         // A GET may have started a process in a container.
         let repeatable = false;
         let method = request.method().clone();
-        upgrade.write_to(request.headers_mut());
+        pending.upgrade.write_to(request.headers_mut());
         let response = self
             .client
             .send_upgrade(identity, request)
@@ -530,8 +539,7 @@ impl Passthrough {
         }
         Ok(Exchange::Switch(Box::new(ProtocolSwitch {
             response,
-            upgrade,
-            downstream,
+            pending,
             active,
         })))
     }
@@ -544,14 +552,14 @@ impl Passthrough {
     ) -> Response<UnguardedBody> {
         let ProtocolSwitch {
             mut response,
-            upgrade,
-            downstream,
+            pending,
             active,
         } = switch;
-        let granted = Upgrade::requested_by(response.headers()).unwrap_or(upgrade);
+        let granted = Upgrade::requested_by(response.headers()).unwrap_or(pending.upgrade);
         let upstream = hyper::upgrade::on(&mut response);
         self.metrics.upgrades.inc();
-        self.tunnels.open(active, (downstream, upstream), deadlines);
+        self.tunnels
+            .open(active, pending.downstream, upstream, deadlines);
         let mut switching = Response::new(UnguardedBody::Own(Bytes::new()));
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switching.headers_mut() = std::mem::take(response.headers_mut());

@@ -28,7 +28,6 @@ pub(crate) enum Hijacked {
 }
 
 impl HijackSlot {
-    /// Empties the slot.
     pub(crate) fn take(&self) -> Option<Hijacked> {
         self.0.lock().take()
     }

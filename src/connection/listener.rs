@@ -110,8 +110,11 @@ pub async fn run<S: HttpService>(
                     Ok(permit) => (Some(permit), AcceptDecision::Served),
                     Err(shortage) => (None, AcceptDecision::Refused(shortage)),
                 };
-                let refuse = || refusals.acquire(address.ip().into());
-                let Ok(refusal_permit) = permit.is_none().then(refuse).transpose() else {
+                let Ok(refusal_permit) = permit
+                    .is_none()
+                    .then(|| refusals.acquire(address.ip().into()))
+                    .transpose()
+                else {
                     continue;
                 };
                 let connection = ClientConnection {
@@ -411,19 +414,19 @@ impl<S: HttpService> ClientConnection<S> {
             |coalesced: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
                 coalesced.get_mut().connection().graceful_shutdown();
             };
-        let poll_end = |context: &mut Context<'_>| {
+        let ends = self.ends(
+            &abort_limit,
+            Farewell::new(&abort_limit, traffic, GO_AWAY_MAX),
+        );
+        ends.drive(coalesced, shut_down, |context| {
             if idle_meter.poll_reclaim(context).is_ready() {
                 return Poll::Ready(Err(ConnectionFailure::Reclaimed));
             }
             idle_meter
                 .poll_http2(&self.go_away, context)
                 .map(|()| Ok(HttpEnd::Closed))
-        };
-        let ends = self.ends(
-            &abort_limit,
-            Farewell::new(&abort_limit, traffic, GO_AWAY_MAX),
-        );
-        ends.drive(coalesced, shut_down, poll_end).await?;
+        })
+        .await?;
         linger(coalescer).await;
         Ok(())
     }

@@ -46,8 +46,10 @@ pub(crate) async fn check_preface(transport: &mut Transport) -> Result<(), NoPre
     let mut read = 0;
     let mut bytes = [0; PREFACE.len()];
     while read < PREFACE.len() {
-        let len = transport.read(&mut bytes[read..]).await;
-        let len = len.map_err(|_| NoPreface::Gone)?;
+        let len = transport
+            .read(&mut bytes[read..])
+            .await
+            .map_err(|_| NoPreface::Gone)?;
         if len == 0 {
             return Err(NoPreface::Gone);
         }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn anything_else_is_no_preface() {
+    async fn other_bytes_are_not_a_preface() {
         assert_eq!(read(b"").await, Err(NoPreface::Gone));
         assert_eq!(read(b"PRI * HTTP/2.0\r\n").await, Err(NoPreface::Gone));
         assert_eq!(read(b"PRI * HTTP/1.1\r\n\r\n").await, Err(NoPreface::Wrong));

@@ -117,7 +117,6 @@ pub(super) struct HyperService<S> {
     pub(super) identity: PeerIdentity,
     pub(super) decision: AcceptDecision,
     pub(super) go_away: GoAway,
-    /// Ends the connection's watches.
     pub(super) recall: Option<WatchRecall>,
 }
 
@@ -221,8 +220,7 @@ impl<S: HttpService> HyperService<S> {
         };
         // The listener closes the connection after `REFUSAL_TIME`, over HTTP/2, too.
         announce_close(&mut answer, request.version());
-        let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
-        answer.map(Into::into)
+        with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers())).map(Into::into)
     }
 }
 
@@ -236,8 +234,11 @@ fn announce_close<B>(answer: &mut Response<B>, version: Version) {
 
 /// Whether the response may be written without hyper and followed by further requests on the connection.
 fn can_be_hijacked(request: &Request<Incoming>) -> bool {
-    let connection = request.headers().get_all(CONNECTION).iter();
-    let mut options = connection.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let mut options = request
+        .headers()
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     let closes = options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
     request.version() == Version::HTTP_11 && request.body().is_end_stream() && !closes
 }

@@ -87,7 +87,6 @@ impl<B> GuardedStream<B>
 where
     B: Body<Data = Bytes, Error = ResponseBodyError> + Send + Unpin + 'static,
 {
-    /// Starts the task.
     pub(super) fn new(body: B, active: ActiveRequest, limits: StreamLimits) -> Self {
         let StreamLimits {
             mut deadlines,

@@ -59,11 +59,12 @@ pub struct ProxyHeaders {
 
 impl ProxyHeaders {
     fn covers(&self, name: &HeaderName) -> bool {
-        let is_prefix =
-            |prefix: &String| !prefix.is_empty() && name.as_str().starts_with(prefix.as_str());
         name.as_str().starts_with("x-remote-")
             || self.names.contains(name)
-            || self.prefixes.iter().any(is_prefix)
+            || self
+                .prefixes
+                .iter()
+                .any(|prefix| !prefix.is_empty() && name.as_str().starts_with(prefix.as_str()))
     }
 }
 
@@ -88,8 +89,11 @@ pub(super) fn append_client(headers: &mut HeaderMap, client: IpAddr) {
         headers.remove(name);
     }
     let client = client.to_canonical().to_string();
-    let claimed = headers.get_all(X_FORWARDED_FOR).iter();
-    let mut addresses: Vec<&[u8]> = claimed.map(HeaderValue::as_bytes).collect();
+    let mut addresses: Vec<&[u8]> = headers
+        .get_all(X_FORWARDED_FOR)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
     addresses.push(client.as_bytes());
     if let Ok(addresses) = HeaderValue::from_bytes(&addresses.join(&b", "[..])) {
         headers.insert(X_FORWARDED_FOR, addresses);
@@ -122,14 +126,15 @@ pub(super) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Fo
 
 /// Removes bearer tokens from the protocols that a WebSocket client offers.
 fn remove_bearer_protocol(headers: &mut HeaderMap) {
-    let is_token = |protocol: &&[u8]| protocol.starts_with(BEARER_PROTOCOL);
-    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let protocols = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let protocols: Vec<_> = protocols.map(<[u8]>::trim_ascii).collect();
-    if !protocols.iter().any(is_token) {
+    let (tokens, others): (Vec<_>, Vec<_>) = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .partition(|protocol| protocol.starts_with(BEARER_PROTOCOL));
+    if tokens.is_empty() {
         return;
     }
-    let others: Vec<_> = protocols.into_iter().filter(|one| !is_token(one)).collect();
     let others = HeaderValue::from_bytes(&others.join(&b", "[..]));
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     if let Some(others) = others.ok().filter(|value| !value.is_empty()) {

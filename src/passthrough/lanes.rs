@@ -160,9 +160,10 @@ impl ForwardLanes {
             ForwardLane::Tunnels => &self.tunnels,
         };
         let needs_connection = lane == ForwardLane::UnprovenWatches;
-        let connection = needs_connection.then(|| self.unproven_watches.acquire(peer));
         Ok(LanePermit {
-            connection: connection.transpose()?,
+            connection: needs_connection
+                .then(|| self.unproven_watches.acquire(peer))
+                .transpose()?,
             permit: permits.acquire(peer)?,
         })
     }

@@ -47,7 +47,6 @@ pub(super) enum ForwardRefusal {
 }
 
 impl ForwardRefusal {
-    /// Its label in metrics.
     pub(super) const fn label(&self) -> PassthroughError {
         match self {
             Self::Impersonation | Self::UnsendableUser | Self::Connect | Self::Target => {

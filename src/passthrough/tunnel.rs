@@ -42,13 +42,14 @@ impl Tunnels {
     pub(super) fn open(
         &self,
         active: ActiveRequest,
-        sides: (OnUpgrade, OnUpgrade),
+        downstream: OnUpgrade,
+        upstream: OnUpgrade,
         mut deadlines: ForwardDeadlines,
     ) {
         let tunnel = async move {
             // Dropping the tunnel closes both connections.
             tokio::select! {
-                () = connect(sides, active.metrics()) => {}
+                () = connect(downstream, upstream, active.metrics()) => {}
                 _ = deadlines.limit() => active.metrics().errors.inc(PassthroughError::Ended),
             }
         };
@@ -73,8 +74,8 @@ impl Tunnels {
 }
 
 /// Copies bytes until both sides have ended.
-async fn connect(sides: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
-    let both = async { tokio::try_join!(sides.0, sides.1) };
+async fn connect(downstream: OnUpgrade, upstream: OnUpgrade, metrics: &PassthroughMetrics) {
+    let both = async { tokio::try_join!(downstream, upstream) };
     let (downstream, upstream) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
         Ok(Ok(sides)) => sides,
         Ok(Err(error)) => {

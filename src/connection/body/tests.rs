@@ -75,7 +75,7 @@ fn whole(_: &http::Request<hyper::body::Incoming>) -> ClientBody<Full<Bytes>> {
 
 /// The whole response fits into h2's buffers, so without the split it would be complete.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_takes_is_reset_though_it_was_handed_over() {
+async fn an_unread_response_is_reset_after_it_was_handed_over() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
     let mut tasks = JoinSet::new();
     let mut sender = connect(&stalled, &mut tasks, whole).await;

@@ -24,7 +24,6 @@ pub(super) const GO_AWAY_MAX: Duration = Duration::from_secs(1);
 /// How HTTP on a connection ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HttpEnd {
-    /// The connection is closed.
     Closed,
     /// A watch has taken the connection over; the socket stays open.
     Hijacked,

@@ -83,7 +83,7 @@ mod tests {
     const CLIENTS: usize = 500;
 
     #[tokio::test]
-    async fn clients_that_come_at_once_need_not_ask_twice() {
+    async fn many_simultaneous_connections_fit_into_the_accept_queue() {
         let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let mut clients = Vec::new();

@@ -120,7 +120,7 @@ async fn an_event_that_is_never_over_is_cut_after_a_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_has_no_events_is_cut_at_its_limit_and_left_to_the_drain() {
+async fn a_body_without_events_is_cut_at_its_limit() {
     for content_type in ["application/cbor-seq", "text/plain"] {
         let mut scene = Scene::new(content_type, By::Limit);
         scene.send_and_expect("half").await;
@@ -139,7 +139,7 @@ async fn whatever_has_no_events_is_cut_at_its_limit_and_left_to_the_drain() {
 
 /// A client that does not read keeps nothing open upstream.
 #[tokio::test(start_paused = true)]
-async fn it_ends_though_its_client_reads_nothing() {
+async fn a_limited_body_ends_although_its_client_reads_nothing() {
     for (content_type, last) in [("application/json", "end"), ("text/plain", "Ended")] {
         let mut scene = Scene::new(content_type, By::Limit);
         scene.send_and_expect("{}\n").await;

@@ -20,7 +20,7 @@ fn check_request(before: &[(&str, &str)], after: &[(&str, &str)]) {
 }
 
 #[test]
-fn headers_of_the_connection_stay_behind() {
+fn connection_headers_are_not_forwarded() {
     check_request(
         &[
             ("Connection", "close, X-Hop"),
@@ -39,7 +39,7 @@ fn headers_of_the_connection_stay_behind() {
 }
 
 #[test]
-fn nobody_vouches_for_users_by_x_remote_headers() {
+fn x_remote_headers_of_clients_are_removed() {
     check_request(
         &[
             ("X-Remote-User", "root"),
@@ -52,7 +52,7 @@ fn nobody_vouches_for_users_by_x_remote_headers() {
 }
 
 #[test]
-fn all_else_goes_through_in_number_and_order() {
+fn all_other_headers_pass_in_number_and_order() {
     let lines = [
         ("authorization", "Bearer a"),
         ("audit-id", "42"),
@@ -66,7 +66,7 @@ fn all_else_goes_through_in_number_and_order() {
 }
 
 #[test]
-fn renamed_headers_of_front_proxies_stay_behind() {
+fn renamed_front_proxy_headers_are_not_forwarded() {
     let proxy = ProxyHeaders {
         names: vec![
             HeaderName::from_static("x-who"),
@@ -95,7 +95,7 @@ fn renamed_headers_of_front_proxies_stay_behind() {
 }
 
 #[test]
-fn no_list_of_a_connection_takes_an_identity_away() {
+fn the_connection_header_cannot_remove_identity_headers() {
     let identities = [
         ("authorization", "Bearer a"),
         ("impersonate-user", "jane"),
@@ -122,7 +122,7 @@ fn no_list_of_a_connection_takes_an_identity_away() {
 }
 
 #[test]
-fn who_is_impersonated_is_nobody_else() {
+fn impersonation_headers_replace_those_of_the_client() {
     let user = User {
         name: "jane".to_owned(),
         uid: "7".to_owned(),
@@ -167,7 +167,7 @@ fn who_is_impersonated_is_nobody_else() {
 }
 
 #[test]
-fn of_te_only_trailers_is_asked_again() {
+fn only_trailers_remain_of_te() {
     check_request(&[("te", "gzip, trailers")], &[("te", "trailers")]);
     check_request(&[("te", "gzip")], &[]);
 }
