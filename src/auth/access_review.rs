@@ -33,11 +33,10 @@ pub enum ReviewAnswerError {
 #[must_use]
 pub fn review_of(user: &User, access: &Access) -> SubjectAccessReview {
     let (resource_attributes, non_resource_attributes) = attributes(access);
-    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
-            user: text(&user.name),
-            uid: text(&user.uid),
+            user: non_empty(&user.name),
+            uid: non_empty(&user.uid),
             groups: Some(user.groups.clone()).filter(|groups| !groups.is_empty()),
             extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
             resource_attributes,
@@ -77,14 +76,17 @@ pub fn verdict(
     })
 }
 
+fn non_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 fn attributes(access: &Access) -> (Option<ResourceAttributes>, Option<NonResourceAttributes>) {
-    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     match access {
         Access::Resource(access) => (Some(resource_attributes(access)), None),
         Access::Path { verb, path } => {
             let attributes = NonResourceAttributes {
-                path: text(path),
-                verb: text(verb),
+                path: non_empty(path),
+                verb: non_empty(verb),
             };
             (None, Some(attributes))
         }
@@ -94,23 +96,22 @@ fn attributes(access: &Access) -> (Option<ResourceAttributes>, Option<NonResourc
 /// Selectors are sent as the client wrote them. The API server parses them for its authorizers with the parser that it uses for requests,
 /// so no difference between parsers can matter. It omits what it cannot parse, which never allows more.
 fn resource_attributes(access: &ResourceAccess) -> ResourceAttributes {
-    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let field_selector = text(&access.field_selector).map(|raw| FieldSelectorAttributes {
+    let field_selector = non_empty(&access.field_selector).map(|raw| FieldSelectorAttributes {
         raw_selector: Some(raw),
         requirements: None,
     });
-    let label_selector = text(&access.label_selector).map(|raw| LabelSelectorAttributes {
+    let label_selector = non_empty(&access.label_selector).map(|raw| LabelSelectorAttributes {
         raw_selector: Some(raw),
         requirements: None,
     });
     ResourceAttributes {
-        verb: text(&access.verb),
-        group: text(&access.group),
-        version: text(&access.version),
-        resource: text(&access.resource),
-        subresource: text(&access.subresource),
-        namespace: text(&access.namespace),
-        name: text(&access.name),
+        verb: non_empty(&access.verb),
+        group: non_empty(&access.group),
+        version: non_empty(&access.version),
+        resource: non_empty(&access.resource),
+        subresource: non_empty(&access.subresource),
+        namespace: non_empty(&access.namespace),
+        name: non_empty(&access.name),
         field_selector,
         label_selector,
     }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_is_left_out() {
+    fn empty_attributes_are_left_out_of_a_review() {
         let access = Access::Resource(access());
         let review = serde_json::to_value(review_of(&user(), &access)).unwrap();
         let attributes = json!({"verb": "list", "version": "v1", "resource": "pods"});
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_allows_only_if_it_says_so_and_nothing_else() {
+    fn only_an_unambiguous_review_allows() {
         check(&json!({"allowed": true}), Some((true, "")));
         check(
             &json!({"allowed": true, "denied": false, "reason": "why"}),

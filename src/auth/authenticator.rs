@@ -71,15 +71,16 @@ fn authorities(path: &Path) -> Result<ClientAuthorities, AuthoritiesFileError> {
         reason,
     };
     let mut pem = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut pem));
-    read.map_err(|error| unusable(error.to_string()))?;
+    File::open(path)
+        .and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut pem))
+        .map_err(|error| unusable(error.to_string()))?;
     ClientAuthorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
 }
 
 /// Bytes read of a file of authorities; more than any bundle needs. The rest of a longer file is ignored.
 const FILE_LEN_MAX: u64 = 16 << 20;
 
-/// Authenticates requests.
+/// Finds out who sends a request: by client certificate, front proxy or bearer token, else anonymous.
 pub struct Authenticator {
     anonymous: bool,
     client_ca: CertificateVerifier,
@@ -205,8 +206,10 @@ impl Authenticator {
             LocalIdentity::Busy => Err(CallerRefusal::Busy),
             LocalIdentity::Failed => {
                 let header = [bearer::authorization(headers), bearer::websocket(headers)];
-                let is_token = |header: &TokenHeader| matches!(header, TokenHeader::Token(_));
-                match header.iter().any(is_token) {
+                let has_token = header
+                    .iter()
+                    .any(|header| matches!(header, TokenHeader::Token(_)));
+                match has_token {
                     true => Ok(None),
                     false => Err(CallerRefusal::Unauthorized),
                 }
@@ -441,8 +444,8 @@ impl FrontProxyAuthenticator {
         let Some(certificate) = verdict.await.transpose()? else {
             return Ok(None);
         };
-        let user = front_proxy::user(&self.settings, headers);
-        let user = user.map_err(|_not_text| Distrust::Refused)?;
+        let user =
+            front_proxy::user(&self.settings, headers).map_err(|_not_text| Distrust::Refused)?;
         Ok(user.map(|user| (user, certificate)))
     }
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
-use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{
+    AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
 use serde::Deserialize;
 
 use super::caller::BearerToken;
@@ -84,16 +86,17 @@ pub fn websocket(headers: &HeaderMap) -> TokenHeader {
 }
 
 fn is_websocket(headers: &HeaderMap) -> bool {
-    let names_upgrade = |value: &[u8]| {
-        let mut windows = value.windows(UPGRADE_WORD.len());
-        windows.any(|window| window.eq_ignore_ascii_case(UPGRADE_WORD))
-    };
-    let upgrade = headers.get(UPGRADE);
-    upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
-        && headers
-            .get_all(CONNECTION)
-            .iter()
-            .any(|value| names_upgrade(value.as_bytes()))
+    headers
+        .get(UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && headers.get_all(CONNECTION).iter().any(names_upgrade)
+}
+
+fn names_upgrade(connection: &HeaderValue) -> bool {
+    connection
+        .as_bytes()
+        .windows(UPGRADE_WORD.len())
+        .any(|window| window.eq_ignore_ascii_case(UPGRADE_WORD))
 }
 
 /// When a token expires, if it is a JWT with the claim `exp`. The signature is not verified here, so this time may only shorten how long

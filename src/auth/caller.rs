@@ -92,8 +92,9 @@ impl BearerToken {
         if secret.is_empty() || secret.contains(' ') || secret.trim() != secret {
             return None;
         }
-        let value = HeaderValue::from_bytes(format!("{SCHEME}{secret}").as_bytes());
-        value.ok().map(Self::from_authorization)
+        HeaderValue::from_bytes(format!("{SCHEME}{secret}").as_bytes())
+            .ok()
+            .map(Self::from_authorization)
     }
 
     /// The value of an `Authorization` header with this token, marked sensitive.
@@ -105,8 +106,10 @@ impl BearerToken {
     /// The token itself. Only for reviews, hashing and its expiry; never log or store it.
     #[must_use]
     pub fn secret(&self) -> &str {
-        let value = std::str::from_utf8(self.0.as_bytes()).unwrap_or_default();
-        value.strip_prefix(SCHEME).unwrap_or_default()
+        std::str::from_utf8(self.0.as_bytes())
+            .unwrap_or_default()
+            .strip_prefix(SCHEME)
+            .unwrap_or_default()
     }
 }
 
@@ -121,7 +124,7 @@ const SCHEME: &str = "Bearer ";
 /// A request that is refused before it may act as a user, for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerDenial {
-    /// Why.
+    /// Decides the status code and the text of the response.
     pub refusal: CallerRefusal,
     /// Who asked; `None` if that is not known.
     pub user: Option<Arc<User>>,

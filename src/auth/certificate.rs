@@ -69,8 +69,9 @@ impl ClientAuthorities {
     /// # Errors
     /// [`AuthoritiesError`] if one of the certificates cannot be used; then none is.
     pub fn from_pem(pem: &[u8]) -> Result<Self, AuthoritiesError> {
-        let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-        let certificates = certificates.map_err(|_| AuthoritiesError::NotPem)?;
+        let certificates = CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| AuthoritiesError::NotPem)?;
         if certificates.is_empty() {
             return Err(AuthoritiesError::Empty);
         }
@@ -104,8 +105,8 @@ impl ClientAuthorities {
         let others = others
             .iter()
             .filter_map(|one| ChainCertificate::parse(one).ok());
-        let mut search = PathSearch::new(&parsed, others.collect(), &self.anchors, seconds(now))?;
-        let last = search.last_second(&parsed);
+        let last = PathSearch::new(&parsed, others.collect(), &self.anchors, seconds(now))?
+            .last_second(&parsed);
         let last = last.ok_or(CertificateError::Untrusted)?;
         let (user, common_name) = match user(leaf) {
             Ok((user, name)) => (Some(Arc::new(user)), name),

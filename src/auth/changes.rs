@@ -106,8 +106,11 @@ impl ScopeChanges {
             Access::Resource(access) => self.namespaces.get(&access.namespace),
         };
         let of_user = self.users.get(&user.name);
-        let of_scopes = of_namespace.into_iter().chain(of_user).copied();
-        of_scopes.fold(self.cluster, ChangePoint::max)
+        of_namespace
+            .into_iter()
+            .chain(of_user)
+            .copied()
+            .fold(self.cluster, ChangePoint::max)
     }
     /// Whether no change after `since` may affect a user's access.
     #[must_use]

@@ -84,7 +84,6 @@ type IdentityKey = (Option<Digest>, Arc<User>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QuestionFlight {
     question: QuestionKey,
-    /// The last such change.
     changed_at: ChangePoint,
 }
 
@@ -118,21 +117,19 @@ impl Decisions {
         ttls: DecisionTtls,
         metrics: AuthorizationMetrics,
     ) -> Self {
-        let weight = |key: &QuestionKey, decision: &CachedDecision| {
-            let text_len = key.text_len() + decision.verdict.reason.len();
-            u32::try_from(text_len + ENTRY_LEN).unwrap_or(u32::MAX)
-        };
         // Readers check ages by tokio's clock, which tests control; this only frees the memory of expired entries.
         let cache = Cache::builder()
-            .weigher(weight)
+            .weigher(|key: &QuestionKey, decision: &CachedDecision| {
+                let text_len = key.text_len() + decision.verdict.reason.len();
+                u32::try_from(text_len + ENTRY_LEN).unwrap_or(u32::MAX)
+            })
             .max_capacity(CACHE_LEN_MAX)
             .time_to_live(ttls.allow.max(ttls.deny))
             .build_with_hasher(RandomState::default());
-        let weight = |(_, user): &IdentityKey, _: &(Instant, ChangePoint)| {
-            u32::try_from(user.text_len() + ENTRY_LEN).unwrap_or(u32::MAX)
-        };
         let forbidden_askers = Cache::builder()
-            .weigher(weight)
+            .weigher(|(_, user): &IdentityKey, _: &(Instant, ChangePoint)| {
+                u32::try_from(user.text_len() + ENTRY_LEN).unwrap_or(u32::MAX)
+            })
             .max_capacity(FORBIDDEN_ASKERS_LEN_MAX)
             .time_to_live(FORBIDDEN_ASKERS_TTL)
             .build_with_hasher(RandomState::default());
@@ -223,8 +220,9 @@ impl Decisions {
                 self.flight(question, permit)?
             }
         };
-        let outcome = tokio::time::timeout_at(deadline, waiter.outcome()).await;
-        let outcome = outcome.map_err(|_elapsed| unavailable("the access review timed out"))?;
+        let outcome = tokio::time::timeout_at(deadline, waiter.outcome())
+            .await
+            .map_err(|_elapsed| unavailable("the access review timed out"))?;
         outcome.unwrap_or_else(|| Err(unavailable("the access review was aborted")))
     }
 
@@ -233,8 +231,11 @@ impl Decisions {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
             ReviewError::Busy
         });
-        let permit = tokio::time::timeout_at(deadline, pending?.granted()).await;
-        permit.ok().flatten().ok_or(ReviewError::Busy)
+        tokio::time::timeout_at(deadline, pending?.granted())
+            .await
+            .ok()
+            .flatten()
+            .ok_or(ReviewError::Busy)
     }
 
     /// Joins the question's flight, or starts it.
@@ -274,8 +275,9 @@ impl DecisionsState {
         if let Some(decision) = self.cached_decision(key).await {
             return Some(Ok(decision));
         }
-        let is_forbidden_to_ask = self.is_forbidden_to_ask(key).await;
-        is_forbidden_to_ask.then_some(Err(ReviewError::SelfReviewForbidden))
+        self.is_forbidden_to_ask(key)
+            .await
+            .then_some(Err(ReviewError::SelfReviewForbidden))
     }
 
     async fn cached_decision(&self, key: &QuestionKey) -> Option<CachedDecision> {
@@ -343,8 +345,9 @@ impl DecisionsState {
             self.ask(question, change_point, ReviewPurpose::Authorization)
                 .await
         };
-        let outcome = tokio::time::timeout(ASK_MAX, attempts).await;
-        outcome.unwrap_or_else(|_elapsed| Err(unavailable("the access review timed out")))
+        tokio::time::timeout(ASK_MAX, attempts)
+            .await
+            .unwrap_or_else(|_elapsed| Err(unavailable("the access review timed out")))
     }
 
     async fn ask(

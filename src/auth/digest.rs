@@ -34,8 +34,9 @@ impl CredentialHasher {
     /// [`RandomnessError`] if the system returns no random bytes.
     pub fn random() -> Result<Self, RandomnessError> {
         let random = aws_lc_rs::rand::SystemRandom::new();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random);
-        key.map(Self).map_err(|_| RandomnessError)
+        hmac::Key::generate(hmac::HMAC_SHA256, &random)
+            .map(Self)
+            .map_err(|_| RandomnessError)
     }
 
     /// A hasher with this key.

@@ -77,8 +77,9 @@ fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, He
 }
 
 fn text(value: &HeaderValue) -> Result<String, HeaderTextError> {
-    let text = std::str::from_utf8(value.as_bytes());
-    text.map(str::to_owned).map_err(|_| HeaderTextError)
+    std::str::from_utf8(value.as_bytes())
+        .map(str::to_owned)
+        .map_err(|_| HeaderTextError)
 }
 
 #[cfg(test)]

@@ -135,8 +135,11 @@ impl Guard {
     /// How long upstream has been giving no results of reviews.
     #[must_use]
     pub fn review_outage(&self) -> Duration {
-        let tokens = self.0.authenticator.tokens().outage_age();
-        tokens.max(self.0.decisions.outage_age())
+        self.0
+            .authenticator
+            .tokens()
+            .outage_age()
+            .max(self.0.decisions.outage_age())
     }
 
     /// The settings that the guard was created with.
@@ -174,8 +177,9 @@ impl Guard {
         caller: &Caller,
         access: &Access,
     ) -> Result<Authorization, CallerRefusal> {
-        let question = self.question(caller, access.clone());
-        let question = question.ok_or(CallerRefusal::Forward)?;
+        let question = self
+            .question(caller, access.clone())
+            .ok_or(CallerRefusal::Forward)?;
         let decision = match self.decide(&question).await {
             Ok(decision) => decision,
             Err(Denial::Refused(refusal)) => return Err(refusal),
@@ -319,8 +323,7 @@ impl Guard {
         if caller.impersonator.is_none() {
             return Ok(requirements);
         }
-        let request = ImpersonationRequest::from_headers(&caller.impersonation);
-        let parts = request
+        let parts = ImpersonationRequest::from_headers(&caller.impersonation)
             .ok()
             .flatten()
             .map_or_else(Vec::new, |one| one.parts);
@@ -330,8 +333,9 @@ impl Guard {
             ..caller.clone()
         };
         for part in parts {
-            let question = self.question(&impersonator, part.clone());
-            let question = question.ok_or(CallerRefusal::Forward)?;
+            let question = self
+                .question(&impersonator, part.clone())
+                .ok_or(CallerRefusal::Forward)?;
             match self.decide(&question).await {
                 Ok(decision) => requirements.push(self.requirement(question, &decision)),
                 Err(Denial::Refused(refusal)) => return Err(refusal),

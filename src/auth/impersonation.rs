@@ -67,8 +67,8 @@ pub fn headers(user: &User) -> Result<HeaderMap, UnsendableUser> {
     }
     for (key, values) in &user.extra {
         let name = format!("{EXTRA_PREFIX}{}", extra_key::encode(key));
-        let name = HeaderName::from_bytes(name.as_bytes());
-        let name = name.map_err(|_| UnsendableUser { part: "extra key" })?;
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| UnsendableUser { part: "extra key" })?;
         for value in values {
             put(&mut headers, name.clone(), value, "extra value")?;
         }
@@ -94,13 +94,14 @@ fn put(
     value: &str,
     part: &'static str,
 ) -> Result<(), UnsendableUser> {
-    let unsendable = |_| UnsendableUser { part };
     // HTTP/1.1 strips white space at both ends, and " admin" must not become "admin".
     if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
         return Err(UnsendableUser { part });
     }
     let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| UnsendableUser { part })?;
-    headers.try_append(name, value).map_err(unsendable)?;
+    headers
+        .try_append(name, value)
+        .map_err(|_| UnsendableUser { part })?;
     Ok(())
 }
 

@@ -59,7 +59,7 @@ pub enum Requirement {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
 pub enum RequirementKey {
-    /// An access.
+    /// An access of a user.
     Access(QuestionKey),
     /// A token and its user. The user is part of the key because it may change.
     Token(Digest, Arc<User>),
@@ -138,7 +138,7 @@ struct LeaseRecord {
     requirement: Requirement,
     confirmed_at: Instant,
     due_at: Instant,
-    /// The last check failed.
+    /// The last check ended without a result.
     is_failing: bool,
     /// A check is running, or waits for a permit.
     is_in_flight: bool,
@@ -212,16 +212,18 @@ impl Leases {
             // Never in the past: an old confirmation is checked before the grace can end.
             false => now.max(confirmation.at + self.delay()),
         };
-        let entry = self.requirements.entry(requirement.key());
-        let record = entry.or_insert_with(|| LeaseRecord {
-            requirement,
-            confirmed_at: confirmation.at,
-            due_at,
-            is_failing: false,
-            is_in_flight: false,
-            is_doubtful: false,
-            leases: Vec::new(),
-        });
+        let record = self
+            .requirements
+            .entry(requirement.key())
+            .or_insert_with(|| LeaseRecord {
+                requirement,
+                confirmed_at: confirmation.at,
+                due_at,
+                is_failing: false,
+                is_in_flight: false,
+                is_doubtful: false,
+                leases: Vec::new(),
+            });
         if confirmation.is_doubtful {
             record.due_at = record.due_at.min(now);
         }
@@ -263,12 +265,12 @@ impl Leases {
     /// Passes the requirements that are due now to `accept`, those with the oldest confirmation first. An accepted requirement is in
     /// flight until [`confirm`](Self::confirm), [`fail`](Self::fail) or [`refuse`](Self::refuse) is called. The others stay due.
     pub fn offer_due(&mut self, now: Instant, mut accept: impl FnMut(&Requirement) -> bool) {
-        let is_due = |record: &LeaseRecord| {
-            let is_pending = record.due_at <= now && !record.is_in_flight;
-            is_pending && record.leases.iter().any(is_held)
-        };
-        let all = self.requirements.values_mut();
-        let mut due: Vec<_> = all.filter(|record| is_due(record)).collect();
+        let mut due: Vec<_> = self
+            .requirements
+            .values_mut()
+            .filter(|record| record.due_at <= now && !record.is_in_flight)
+            .filter(|record| record.leases.iter().any(is_held))
+            .collect();
         due.sort_by_key(|record| record.confirmed_at);
         for record in due {
             record.is_in_flight = accept(&record.requirement);
@@ -330,9 +332,8 @@ impl Leases {
     /// Drops leases that are revoked or no longer referenced, and requirements without leases.
     fn sweep(&mut self) {
         self.leases.retain(|_, lease| is_valid(lease));
-        let is_needed =
-            |record: &mut LeaseRecord| record.is_in_flight || record.leases.iter().any(is_valid);
-        self.requirements.retain(|_, record| is_needed(record));
+        self.requirements
+            .retain(|_, record| record.is_in_flight || record.leases.iter().any(is_valid));
         self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
     }
 }

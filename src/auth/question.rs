@@ -58,7 +58,6 @@ impl QuestionKey {
             groups,
             extra,
         } = &*self.user;
-        let total_len = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
         let extra_len: usize = extra
             .iter()
             .map(|(key, values)| key.len() + total_len(values))
@@ -66,6 +65,10 @@ impl QuestionKey {
         let user_len = name.len() + uid.len() + total_len(groups) + extra_len;
         user_len + access_len(&self.access)
     }
+}
+
+fn total_len(texts: &[String]) -> usize {
+    texts.iter().map(|text| text.len() + 1).sum()
 }
 
 fn access_len(access: &Access) -> usize {

@@ -30,7 +30,7 @@ impl RbacDecision {
     }
 }
 
-/// All roles and bindings.
+/// The roles and bindings of the cluster and of all namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct RbacPolicy {
     /// Rules by namespace and name of the role; a cluster role has an empty namespace.
@@ -122,8 +122,11 @@ impl RbacPolicy {
             .chain(Some(namespace).filter(|one| !one.is_empty()));
         for scope in scopes {
             for binding in self.bindings.get(scope).into_iter().flatten() {
-                let mut subjects = binding.subjects.iter();
-                let Some(subject) = subjects.find(|one| applies_to(one, user, scope)) else {
+                let Some(subject) = binding
+                    .subjects
+                    .iter()
+                    .find(|one| applies_to(one, user, scope))
+                else {
                     continue;
                 };
                 match self.rules(scope, &binding.role) {
@@ -157,8 +160,11 @@ fn applies_to(subject: &Subject, user: &User, namespace: &str) -> bool {
         "User" => user.name == subject.name,
         "Group" => user.is_in(&subject.name),
         "ServiceAccount" => {
-            let own = subject.namespace.as_deref().filter(|one| !one.is_empty());
-            let namespace = own.unwrap_or(namespace);
+            let namespace = subject
+                .namespace
+                .as_deref()
+                .filter(|one| !one.is_empty())
+                .unwrap_or(namespace);
             !namespace.is_empty() && user.service_account() == Some((namespace, &subject.name))
         }
         _ => false,
@@ -182,26 +188,22 @@ fn allows(rule: &PolicyRule, access: &Access) -> bool {
 
 /// Whether the values contain the one that is asked for, or `*`.
 fn has(values: Option<&Vec<String>>, asked: &str) -> bool {
-    let mut values = values.into_iter().flatten();
-    values.any(|value| value == "*" || value == asked)
+    values
+        .into_iter()
+        .flatten()
+        .any(|value| value == "*" || value == asked)
 }
 
 /// Whether one of a rule's resources matches: each is of the form `pods`, `pods/log`, `*/log` or `*`.
 fn has_resource(resources: &[String], asked: &ResourceAccess) -> bool {
-    let has_subresource = |subresource: Option<&str>| match subresource {
-        None => asked.subresource.is_empty(),
-        Some(name) => !asked.subresource.is_empty() && name == asked.subresource,
-    };
-    resources.iter().any(|one| {
-        if one == "*" {
-            return true;
+    resources.iter().any(|one| match one.split_once('/') {
+        None if one == "*" => true,
+        None => *one == asked.resource && asked.subresource.is_empty(),
+        Some((resource, subresource)) => {
+            (resource == "*" || resource == asked.resource)
+                && !asked.subresource.is_empty()
+                && subresource == asked.subresource
         }
-        let (resource, subresource) = match one.split_once('/') {
-            Some((resource, subresource)) => (resource, Some(subresource)),
-            None => (one.as_str(), None),
-        };
-        let is_any = resource == "*" && subresource.is_some();
-        (is_any || resource == asked.resource) && has_subresource(subresource)
     })
 }
 

@@ -52,9 +52,10 @@ impl ReviewOutage {
     pub(super) fn failed(&self, error: &ReviewError) {
         let now = Instant::now();
         let mut outage = self.times.lock();
-        let first = outage.and_then(|outage| outage.still(now));
         *outage = Some(OutageTimes {
-            first: first.map_or(now, |outage| outage.first),
+            first: outage
+                .and_then(|outage| outage.still(now))
+                .map_or(now, |outage| outage.first),
             last: now,
         });
         if self.log.lock().is_due(()) {

@@ -140,8 +140,10 @@ impl TokenCache {
         token: &BearerToken,
         peer: Option<Peer>,
     ) -> TokenVerdict {
-        let verdict = self.flight(key, token, peer)?.outcome().await;
-        verdict.unwrap_or_else(|| Err(unavailable("the review was aborted")))
+        self.flight(key, token, peer)?
+            .outcome()
+            .await
+            .unwrap_or_else(|| Err(unavailable("the review was aborted")))
     }
 
     /// Joins the review in flight, or starts it. With a `peer` the review waits for a permit of that peer first.
@@ -229,8 +231,10 @@ impl TokenCacheState {
         let ttl = match is_good {
             false => BAD_TTL,
             true => bearer::expiry(token).map_or(GOOD_TTL, |expires_at| {
-                let remaining = expires_at.duration_since((self.clock)());
-                remaining.unwrap_or_default().min(GOOD_TTL)
+                expires_at
+                    .duration_since((self.clock)())
+                    .unwrap_or_default()
+                    .min(GOOD_TTL)
             }),
         };
         let (memory, other) = match is_good {
@@ -257,13 +261,16 @@ impl TokenCacheState {
 /// An empty cache of at most `len_max` bytes. Readers check ages by tokio's clock, which tests control; `ttl` only frees the memory of
 /// entries that have expired.
 fn bounded_cache(len_max: u64, ttl: Duration) -> Cache<Digest, TokenEntry> {
-    let weight = |_: &Digest, entry: &TokenEntry| {
-        let user = entry.verdict.as_ref().ok().and_then(Option::as_deref);
-        let user_len = user.map_or(0, User::text_len);
-        u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)
-    };
     Cache::builder()
-        .weigher(weight)
+        .weigher(|_: &Digest, entry: &TokenEntry| {
+            let user_len = entry
+                .verdict
+                .as_ref()
+                .ok()
+                .and_then(Option::as_deref)
+                .map_or(0, User::text_len);
+            u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)
+        })
         .max_capacity(len_max)
         .time_to_live(ttl)
         .build()

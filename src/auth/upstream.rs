@@ -140,10 +140,10 @@ impl Reviewer {
             resource = R::KIND,
             outcome = tracing::field::Empty
         );
-        let request = request(identity, review)?;
-        let body = self.exchange(purpose, identity, request);
-        let body = tokio::time::timeout(REVIEW_TIMEOUT, body);
-        let body = body.instrument(span.clone()).await;
+        let body = self.exchange(purpose, identity, request(identity, review)?);
+        let body = tokio::time::timeout(REVIEW_TIMEOUT, body)
+            .instrument(span.clone())
+            .await;
         let is_answered = matches!(body, Ok(Ok(_)));
         span.record("outcome", if is_answered { "answered" } else { "failed" });
         let body = body.map_err(|_elapsed| unavailable("the review timed out".to_owned()))??;
@@ -221,20 +221,21 @@ fn parse<R: Resource + DeserializeOwned>(body: &[u8]) -> Result<R, ReviewError> 
         api_version: String,
         kind: String,
     }
-    let invalid = |error: serde_json::Error| malformed(error.to_string());
-    let Kind { api_version, kind } = serde_json::from_slice(body).map_err(invalid)?;
+    let Kind { api_version, kind } =
+        serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))?;
     if (&*api_version, &*kind) != (R::API_VERSION, R::KIND) {
         return Err(malformed("it is of another kind".to_owned()));
     }
-    serde_json::from_slice(body).map_err(invalid)
+    serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))
 }
 
 /// The body of a successful response; an error for any other status.
 async fn read_body(response: Response<ResponseBody>) -> Result<Bytes, ReviewError> {
     let status = response.status();
     let body = async {
-        let body = Limited::new(response.into_body(), ANSWER_LEN_MAX);
-        let body = body.collect().await;
+        let body = Limited::new(response.into_body(), ANSWER_LEN_MAX)
+            .collect()
+            .await;
         let body = body.map_err(|error| {
             unavailable(format!(
                 "the response could not be read to its end: {error}"
@@ -259,8 +260,11 @@ fn message(body: &[u8]) -> String {
         message: String,
     }
     let status = serde_json::from_slice::<StatusMessage>(body);
-    let text = status.map_or_else(|_| String::new(), |status| status.message);
-    text.chars().take(MESSAGE_LEN_MAX).collect()
+    status
+        .map_or_else(|_| String::new(), |status| status.message)
+        .chars()
+        .take(MESSAGE_LEN_MAX)
+        .collect()
 }
 
 const fn unavailable(reason: String) -> ReviewError {

@@ -73,14 +73,9 @@ impl User {
     /// Approximate memory of all strings, in bytes.
     #[must_use]
     pub fn text_len(&self) -> usize {
-        let total_len = |texts: &[String]| {
-            texts
-                .iter()
-                .map(|text| text.len() + TEXT_LEN)
-                .sum::<usize>()
-        };
-        let extra = self.extra.iter();
-        let extra_len: usize = extra
+        let extra_len: usize = self
+            .extra
+            .iter()
             .map(|(key, values)| key.len() + TEXT_LEN + total_len(values))
             .sum();
         self.name.len() + self.uid.len() + total_len(&self.groups) + extra_len
@@ -98,6 +93,10 @@ impl User {
     }
 }
 
+fn total_len(texts: &[String]) -> usize {
+    texts.iter().map(|text| text.len() + TEXT_LEN).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_shown_credentials_is_one_of_the_authenticated() {
+    fn callers_with_credentials_are_in_system_authenticated() {
         let rows = [
             (user("a", &["g"]), user("a", &["g", AUTHENTICATED])),
             (user("a", &[AUTHENTICATED]), user("a", &[AUTHENTICATED])),

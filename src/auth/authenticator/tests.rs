@@ -195,7 +195,7 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
 }
 
 #[tokio::test]
-async fn a_certificate_without_a_name_is_as_good_as_none() {
+async fn a_certificate_without_a_name_does_not_authenticate() {
     let mut stage = stage(true, &[]);
     // Like the API server, the gateway requires a common name of a front proxy only if allowed names are configured.
     let proxy = peer(vec![stage.proxy_ca.sign(&client("", &[]))]);
@@ -211,7 +211,7 @@ async fn a_certificate_without_a_name_is_as_good_as_none() {
 }
 
 #[tokio::test]
-async fn nobody_is_anonymous_unless_that_is_wanted() {
+async fn anonymous_callers_need_to_be_enabled() {
     let stage = stage(false, &[]);
     let nobody = peer(Vec::new());
     for pairs in [&[][..], &[ALICE], &[("authorization", "Bearer ")]] {
@@ -345,7 +345,7 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
 }
 
 #[tokio::test]
-async fn what_was_verified_is_verified_again_when_it_may_have_ended() {
+async fn a_verdict_is_verified_again_when_it_may_have_expired() {
     let ca = ClientCa::new("clients");
     let verifier = CertificateVerifier::new(Some(ca.authorities()));
     let bob = peer(vec![ca.sign(&client("bob", &[]))]);

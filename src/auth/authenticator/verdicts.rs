@@ -68,9 +68,11 @@ impl CertificateVerifier {
             return None;
         }
         let verification = self.verification(Arc::clone(&state), chain, payer, now);
-        let entry = state.verdicts.entry(digest(chain));
-        let is_old = |known: &CertificateVerdict| !known.is_usable_at(now);
-        let entry = entry.or_insert_with_if(verification, is_old).await;
+        let entry = state
+            .verdicts
+            .entry(digest(chain))
+            .or_insert_with_if(verification, |known| !known.is_usable_at(now))
+            .await;
         Some(entry.into_value().verdict)
     }
 

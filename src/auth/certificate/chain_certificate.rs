@@ -30,7 +30,6 @@ struct AlgorithmBits {
     bits: Vec<u8>,
 }
 
-/// What the extensions say.
 #[derive(Default)]
 struct Extensions {
     basic_constraints: Option<BasicConstraints>,
@@ -117,8 +116,11 @@ impl ChainCertificate {
 
     /// Whether it limits which paths it ends.
     pub(super) fn is_constrained(&self) -> bool {
-        let constraints = self.extensions.basic_constraints.as_ref();
-        let has_length = constraints.is_some_and(|one| one.path_len_constraint.is_some());
+        let has_length = self
+            .extensions
+            .basic_constraints
+            .as_ref()
+            .is_some_and(|one| one.path_len_constraint.is_some());
         has_length || self.has_name_constraints
     }
 
@@ -138,8 +140,9 @@ impl ChainCertificate {
     /// Whether it has signed `child`. Costs a public-key operation, at most with an RSA key of 8,192 bits.
     pub(super) fn has_signed(&self, child: &Self) -> bool {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let algorithms = provider.signature_verification_algorithms.all;
-        algorithms
+        provider
+            .signature_verification_algorithms
+            .all
             .iter()
             .filter(|algorithm| {
                 *algorithm.signature_alg_id() == child.signature.algorithm
@@ -147,8 +150,9 @@ impl ChainCertificate {
             })
             .any(|algorithm| {
                 let signature = &child.signature.bits;
-                let verified = algorithm.verify_signature(&self.key.bits, &child.signed, signature);
-                verified.is_ok()
+                algorithm
+                    .verify_signature(&self.key.bits, &child.signed, signature)
+                    .is_ok()
             })
     }
 }

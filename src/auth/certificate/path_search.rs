@@ -45,8 +45,9 @@ impl<'a> PathSearch<'a> {
         });
         let (mut intermediates, mut signatures) = (Vec::<ChainCertificate>::new(), 0);
         while let Some(index) = candidates.iter().position(|one| {
-            let mut children = std::iter::once(leaf).chain(&intermediates);
-            children.any(|child| child.issuer == one.subject)
+            std::iter::once(leaf)
+                .chain(&intermediates)
+                .any(|child| child.issuer == one.subject)
         }) {
             let found = candidates.swap_remove(index);
             if intermediates.iter().any(|one| one.der == found.der) {
@@ -132,8 +133,10 @@ fn replaces(anchor: &ChainCertificate, one: &ChainCertificate, now: i64) -> bool
 
 /// The certificates that may have signed `child`, by its issuer's name; first those with the key that it names.
 fn parents<'b>(child: &ChainCertificate, all: &'b [ChainCertificate]) -> Vec<&'b ChainCertificate> {
-    let named = all.iter().filter(|one| one.subject == child.issuer);
-    let mut named: Vec<_> = named.collect();
+    let mut named: Vec<_> = all
+        .iter()
+        .filter(|one| one.subject == child.issuer)
+        .collect();
     named.sort_by_key(|one| one.has_other_key_than(child));
     named
 }
@@ -144,8 +147,11 @@ fn obeys_name_constraints(path: &[&ChainCertificate], anchor: &ChainCertificate,
     let [leaf, intermediates @ ..] = path else {
         return false;
     };
-    let mut authorities = intermediates.iter().chain([&anchor]);
-    if !authorities.any(|one| one.has_name_constraints) {
+    if !intermediates
+        .iter()
+        .chain([&anchor])
+        .any(|one| one.has_name_constraints)
+    {
         return true;
     }
     let mut roots = RootCertStore::empty();

@@ -21,8 +21,8 @@ use crate::auth::user::User;
 /// [`CertificateError`] if the certificate cannot be parsed, or its subject has no common name, an attribute that cannot be read as
 /// text, or an empty or repeated uid.
 pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), CertificateError> {
-    let parsed = X509Certificate::from_der(certificate);
-    let (rest, parsed) = parsed.map_err(|_| CertificateError::Malformed)?;
+    let (rest, parsed) =
+        X509Certificate::from_der(certificate).map_err(|_| CertificateError::Malformed)?;
     if !rest.is_empty() {
         return Err(CertificateError::Malformed);
     }
@@ -79,8 +79,10 @@ fn text(
             .all(|&byte| byte == b' ' || byte.is_ascii_digit()),
         _ => false,
     };
-    let text = std::str::from_utf8(bytes).ok().filter(|_| is_legal);
-    text.map(str::to_owned)
+    std::str::from_utf8(bytes)
+        .ok()
+        .filter(|_| is_legal)
+        .map(str::to_owned)
         .ok_or(CertificateError::Subject { part })
 }
 

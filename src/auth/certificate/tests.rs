@@ -149,7 +149,7 @@ fn patched(certificate: &CertificateDer<'_>, from: &[u8], to: &[u8]) -> Certific
 }
 
 #[test]
-fn what_no_library_writes_names_nobody() {
+fn unusual_subjects_name_nobody() {
     let ca = ClientCa::new("ca");
     let refused = |part| Err(CertificateError::Subject { part });
     for (value, from, to) in [
@@ -191,7 +191,7 @@ fn what_no_library_writes_names_nobody() {
 
 #[test]
 #[expect(clippy::or_fun_call, reason = "a test")]
-fn what_is_not_good_for_a_client_now_does_not_count() {
+fn certificates_not_valid_for_clients_now_are_refused() {
     let ca = ClientCa::new("ca");
     let with = |change: fn(&mut CertificateParams)| {
         let mut params = client("alice", &[]);

@@ -70,20 +70,21 @@ impl Script {
     }
 
     pub(in crate::auth) fn deny(&self, is_denied: impl Fn(&Access) -> bool + Send + 'static) {
-        let exception = move |key: &QuestionKey| is_denied(&key.access).then(denied);
-        self.state().exception = Some(Exception(Box::new(exception)));
+        self.state().exception = Some(Exception(Box::new(move |key| {
+            is_denied(&key.access).then(denied)
+        })));
     }
 
     pub(in crate::auth) fn deny_user(&self, name: &'static str) {
-        let exception = move |key: &QuestionKey| (key.user.name == name).then(denied);
-        self.state().exception = Some(Exception(Box::new(exception)));
+        self.state().exception = Some(Exception(Box::new(move |key| {
+            (key.user.name == name).then(denied)
+        })));
     }
 
     pub(in crate::auth) fn refuse_user(&self, name: &'static str) {
-        let exception = move |key: &QuestionKey| {
+        self.state().exception = Some(Exception(Box::new(move |key| {
             (key.user.name == name).then_some(Err(ReviewError::Unauthorized))
-        };
-        self.state().exception = Some(Exception(Box::new(exception)));
+        })));
     }
 
     /// The questions since the last call.
@@ -299,7 +300,7 @@ async fn questions_that_differ_in_any_part_have_answers_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_asked_once_however_many_wait_and_goes_on_without_them() {
+async fn concurrent_equal_questions_share_one_review() {
     let script = Script::always(allowed());
     script.close();
     let decisions = decisions(&script);
@@ -385,7 +386,7 @@ fn may_not_ask() -> Result<AccessVerdict, ReviewError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_ask_is_remembered_for_a_moment_whatever_it_asks() {
+async fn a_caller_that_may_not_review_itself_is_remembered_for_a_moment() {
     let script = Script::always(may_not_ask());
     let decisions = decisions(&script);
     let of_jane = |namespace| own_question("jane", pods(namespace));
@@ -411,7 +412,7 @@ async fn who_may_not_ask_is_remembered_for_a_moment_whatever_it_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_roles_lets_a_caller_ask_who_might_not() {
+async fn a_change_of_roles_forgets_callers_that_may_not_review_themselves() {
     let script = Script::always(may_not_ask());
     let decisions = decisions(&script);
     let question = own_question("jane", pods("a"));
@@ -422,7 +423,7 @@ async fn a_change_of_roles_lets_a_caller_ask_who_might_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_memory_of_those_who_may_not_ask_is_bounded() {
+async fn the_memory_of_forbidden_reviewers_is_bounded() {
     let decisions = decisions(&Script::always(may_not_ask()));
     let long = "a".repeat(9_000);
     for number in 0..1_000 {
@@ -455,15 +456,16 @@ fn ask_as(
     peer: Peer,
     names: impl Iterator<Item = String>,
 ) -> Vec<tokio::task::JoinHandle<FlightOutcome>> {
-    let ask = |name: String| {
-        let question = AccessQuestion {
-            payer: peer,
-            ..question(&name, pods("a"))
-        };
-        let decisions = Arc::clone(decisions);
-        tokio::spawn(async move { decisions.decide(&question).await })
-    };
-    names.map(ask).collect()
+    names
+        .map(|name| {
+            let question = AccessQuestion {
+                payer: peer,
+                ..question(&name, pods("a"))
+            };
+            let decisions = Arc::clone(decisions);
+            tokio::spawn(async move { decisions.decide(&question).await })
+        })
+        .collect()
 }
 
 async fn all_allowed(outcomes: impl IntoIterator<Item = tokio::task::JoinHandle<FlightOutcome>>) {

@@ -14,18 +14,19 @@ fn join(
     end: &Arc<Notify>,
 ) -> FlightWaiter<usize> {
     let (begun, end) = (Arc::clone(begun), Arc::clone(end));
-    let begin = move || {
-        let number = begun.fetch_add(1, Ordering::Relaxed);
-        Ok::<_, Infallible>(async move {
-            end.notified().await;
-            number
+    flights
+        .join_or_begin("key", move || {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(async move {
+                end.notified().await;
+                number
+            })
         })
-    };
-    flights.join_or_begin("key", begin).unwrap()
+        .unwrap()
 }
 
 #[tokio::test]
-async fn one_call_serves_all_who_wait_and_outlives_those_who_leave() {
+async fn one_call_serves_all_waiters_and_outlives_them() {
     let (flights, begun, end) = (Flights::default(), Arc::default(), Arc::default());
     drop(join(&flights, &begun, &end));
     let waiters = [join(&flights, &begun, &end), flights.join(&"key").unwrap()];
@@ -39,10 +40,13 @@ async fn one_call_serves_all_who_wait_and_outlives_those_who_leave() {
 }
 
 #[tokio::test]
-async fn those_who_wait_for_a_call_that_panics_learn_of_it_and_the_next_one_begins() {
+async fn waiters_of_a_call_that_panics_get_an_error_and_the_next_call_starts() {
     let flights = Flights::<_, usize>::default();
-    let fails = || Ok::<_, Infallible>(async { panic!("the call fails") });
-    let waiter = flights.join_or_begin("key", fails).unwrap();
+    let waiter = flights
+        .join_or_begin("key", || {
+            Ok::<_, Infallible>(async { panic!("the call fails") })
+        })
+        .unwrap();
     assert_eq!(waiter.outcome().await, None);
     let next = flights.join_or_begin("key", || Ok::<_, Infallible>(async { 1 }));
     assert_eq!(next.unwrap().outcome().await, Some(1));

@@ -141,7 +141,7 @@ const ALL: [AuthorizerMode; 3] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn without_credentials_that_count_nothing_is_asked() {
+async fn without_valid_credentials_nothing_is_reviewed() {
     for mode in ALL {
         let stage = Stage::new(mode);
         for headers in [&[][..], &[("authorization", "Bearer unknown")]] {
@@ -199,7 +199,7 @@ async fn without_an_answer_nothing_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_ask_is_left_to_upstream() {
+async fn callers_that_may_not_review_themselves_are_forwarded() {
     let stage = Stage::new(AuthorizerMode::SelfCheck);
     stage
         .script
@@ -401,7 +401,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forwarded_is_not_asked_about() {
+async fn forwarded_requests_are_not_reviewed() {
     for mode in ALL {
         let stage = Stage::new(mode);
         let rows = [

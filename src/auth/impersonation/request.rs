@@ -87,8 +87,8 @@ fn requested(headers: &HeaderMap) -> Result<User, ImpersonationError> {
 }
 
 fn text(value: &HeaderValue) -> Result<String, ImpersonationError> {
-    let text = std::str::from_utf8(value.as_bytes());
-    text.map(str::to_owned)
+    std::str::from_utf8(value.as_bytes())
+        .map(str::to_owned)
         .map_err(|_| ImpersonationError::NotText)
 }
 
@@ -157,8 +157,9 @@ fn complete(mut user: User) -> User {
 /// Namespace and name of a service account. Impersonating a service account needs another right than impersonating a user, so the syntax
 /// of both parts is checked: a name that no service account can have belongs to a user.
 fn service_account(name: &str) -> Option<(&str, &str)> {
-    let rest = name.strip_prefix("system:serviceaccount:")?;
-    let (namespace, name) = rest.split_once(':')?;
+    let (namespace, name) = name
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
     let is_valid = is_dns_label(namespace) && is_dns_subdomain(name);
     is_valid.then_some((namespace, name))
 }
@@ -173,9 +174,11 @@ fn without_user(requested: &User) -> ImpersonationError {
     if requested.extra.is_empty() {
         extra.push_str("(nil)");
     } else {
-        let entry =
-            |(key, values): (&String, &Vec<String>)| quote(key) + ":" + &string_slice(values);
-        let entries: Vec<_> = requested.extra.iter().map(entry).collect();
+        let entries: Vec<_> = requested
+            .extra
+            .iter()
+            .map(|(key, values)| quote(key) + ":" + &string_slice(values))
+            .collect();
         extra.push_str(&format!("{{{}}}", entries.join(", ")));
     }
     let message = format!(

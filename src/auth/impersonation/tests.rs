@@ -91,7 +91,7 @@ fn all_of_a_user_travels() {
 }
 
 #[test]
-fn who_would_be_taken_for_another_is_not_impersonated() {
+fn users_that_headers_cannot_express_are_not_impersonated() {
     for value in [
         " admin", "admin ", "\tadmin", "ad\nmin", "ad\rmin", "admin\0", "\x7f",
     ] {
@@ -144,7 +144,7 @@ fn more_headers_than_a_request_can_have_are_refused() {
 }
 
 #[test]
-fn only_what_impersonates_is_taken_over() {
+fn only_impersonation_headers_are_copied() {
     let mut all = HeaderMap::new();
     for name in [
         "impersonate-user",

@@ -114,7 +114,7 @@ fn a_check_in_flight_is_not_due_again() {
 }
 
 #[test]
-fn a_refusal_revokes_all_that_stand_on_it_and_nothing_else() {
+fn a_refusal_revokes_exactly_its_dependent_leases() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
@@ -128,7 +128,7 @@ fn a_refusal_revokes_all_that_stand_on_it_and_nothing_else() {
 }
 
 #[test]
-fn a_lease_stands_on_all_of_its_requirements() {
+fn a_lease_depends_on_all_of_its_requirements() {
     let start = Instant::now();
     for refused in ["impersonate", "list"] {
         let mut leases = Leases::new(TIMES);
@@ -150,7 +150,7 @@ fn a_lease_stands_on_all_of_its_requirements() {
 }
 
 #[test]
-fn failures_are_borne_until_the_grace_is_over() {
+fn failed_checks_revoke_nothing_within_the_grace_period() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
@@ -212,7 +212,7 @@ fn an_old_decision_is_asked_again_before_its_age_counts() {
 }
 
 #[test]
-fn checks_that_are_never_come_to_end_with_the_grace() {
+fn leases_whose_checks_are_never_made_end_with_the_grace_period() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
@@ -263,7 +263,7 @@ fn leases_without_streams_are_not_asked_about_and_take_no_memory() {
 }
 
 #[test]
-fn requirements_that_many_leases_stood_on_forget_them() {
+fn requirements_forget_dropped_leases() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let _held = held(&mut leases, "jane", "a", start);
@@ -299,8 +299,11 @@ fn a_refusal_revokes_all_leases_that_share_the_requirement() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let shared = ["a", "b", "c"].map(|space| {
-        let requirements = || access_requirement("jane", "shared", start);
-        let lease = leases.lease(key("joe", space), requirements, start);
+        let lease = leases.lease(
+            key("joe", space),
+            || access_requirement("jane", "shared", start),
+            start,
+        );
         (lease.hold(), lease)
     });
     assert_eq!(leases.refuse(&access("jane", "shared")), 3);
@@ -339,7 +342,7 @@ fn a_doubtful_confirmation_makes_due_what_others_stand_on_already() {
 }
 
 #[test]
-fn what_was_not_confirmed_for_longest_is_checked_first() {
+fn the_longest_unconfirmed_requirement_is_checked_first() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let ages = [40, 10, 90, 0, 60, 30, 80, 20, 70, 50];

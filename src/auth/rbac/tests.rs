@@ -236,7 +236,7 @@ fn reasons_are_the_api_servers() {
 }
 
 #[test]
-fn what_is_removed_or_replaced_counts_no_longer() {
+fn removed_and_replaced_roles_no_longer_count() {
     let mut policy = policy(&objects());
     let (ann, bot) = (user("ann", &[]), user("system:serviceaccount:b:bot", &[]));
     policy.remove_binding("", "everywhere");

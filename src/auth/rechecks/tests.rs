@@ -98,8 +98,9 @@ impl Stage {
             is_doubtful: false,
         };
         let requirements = requirements.into_iter();
-        let requirements = || requirements.map(|one| (one, confirmation)).collect();
-        let lease = self.rechecks.lease(key, requirements);
+        let lease = self.rechecks.lease(key, || {
+            requirements.map(|one| (one, confirmation)).collect()
+        });
         let hold = lease.hold();
         (lease, hold)
     }
@@ -157,7 +158,7 @@ async fn a_denial_ends_streams_within_the_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_forgets_all_that_is_remembered_of_its_user() {
+async fn a_denial_drops_cached_decisions_of_its_user() {
     let stage = Stage::new();
     let of = |name: &str| question(name, pods("b"));
     for question in [of("jane"), of("joe")] {
@@ -209,7 +210,7 @@ async fn a_change_of_roles_is_followed_at_once_where_it_may_matter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_decided_while_a_change_settles_is_forgotten_once_more() {
+async fn decisions_made_while_a_change_settles_are_dropped_again() {
     let stage = Stage::new();
     let is_allowed = async || {
         let question = question("jane", pods("a"));
@@ -372,7 +373,7 @@ async fn a_caller_whose_own_question_is_refused_is_no_longer_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_may_no_longer_ask_has_no_remembered_permission() {
+async fn a_caller_that_may_no_longer_review_itself_has_no_cached_decision() {
     let stage = Stage::new();
     let other = AccessQuestion {
         key: QuestionKey {
@@ -393,7 +394,7 @@ async fn whoever_may_no_longer_ask_has_no_remembered_permission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_gateways_own_trouble_is_not_the_callers() {
+async fn failures_of_the_gateways_own_reviews_revoke_only_after_the_grace_period() {
     for error in [
         ReviewError::Unauthorized,
         ReviewError::Forbidden {

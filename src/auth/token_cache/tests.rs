@@ -66,14 +66,13 @@ fn fixture(answers: &[TokenVerdict], gate: Option<Semaphore>) -> Fixture {
     let start = Instant::now();
     let jumped = Arc::new(AtomicI64::new(0));
     let jumps = Arc::clone(&jumped);
-    let wall = move || {
-        let seconds = 1_000_000 + jumps.load(Ordering::Relaxed);
-        let base = Duration::from_secs(seconds.try_into().unwrap());
-        SystemTime::UNIX_EPOCH + base + start.elapsed()
-    };
     let cache = TokenCache::new(
         Arc::clone(&script) as Arc<dyn TokenAuthenticator>,
-        Arc::new(wall),
+        Arc::new(move || {
+            let seconds = 1_000_000 + jumps.load(Ordering::Relaxed);
+            let base = Duration::from_secs(seconds.try_into().unwrap());
+            SystemTime::UNIX_EPOCH + base + start.elapsed()
+        }),
         Metrics::new().unwrap().authentication(),
     );
     Fixture {
@@ -235,7 +234,7 @@ async fn requests_that_come_together_wait_for_one_review() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_review_goes_on_when_whoever_wanted_it_has_left() {
+async fn a_review_continues_after_its_caller_left() {
     let Fixture { script, cache, .. } = fixture(&[user("alice")], Some(Semaphore::new(0)));
     let cancelled = tokio::time::timeout(Duration::from_secs(1), async {
         cache.user(&token("t"), Peer::UNKNOWN).await
@@ -434,14 +433,15 @@ fn flood(
     peer: Peer,
     count: usize,
 ) -> Vec<Result<FlightWaiter<TokenVerdict>, ReviewError>> {
-    let start = |number| {
-        let key = FlightKey {
-            digest: cache.shared.hasher.token(&token(&format!("bad-{number}"))),
-            is_recheck: false,
-        };
-        cache.flight(key, &token("bad"), Some(peer))
-    };
-    (0..count).map(start).collect()
+    (0..count)
+        .map(|number| {
+            let key = FlightKey {
+                digest: cache.shared.hasher.token(&token(&format!("bad-{number}"))),
+                is_recheck: false,
+            };
+            cache.flight(key, &token("bad"), Some(peer))
+        })
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,7 +46,7 @@ fn audiences_must_be_confirmed() {
 }
 
 #[test]
-fn answers_that_name_nobody_are_refused() {
+fn token_reviews_without_a_user_are_refused() {
     for status in [
         "{}",
         r#"{"authenticated":false}"#,

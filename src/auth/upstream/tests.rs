@@ -104,7 +104,7 @@ async fn the_gateway_impersonates_whom_it_asks_for() {
 }
 
 #[tokio::test]
-async fn whatever_is_no_answer_is_an_error() {
+async fn other_responses_to_a_review_are_errors() {
     let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(5000));
     let forbidden = |message: &str| ReviewError::Forbidden {
         message: message.to_owned(),
@@ -149,7 +149,7 @@ async fn a_review_that_is_forbidden_says_whose_right_is_missing() {
 }
 
 #[tokio::test]
-async fn nonsense_is_no_answer() {
+async fn malformed_reviews_are_errors() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
         "",

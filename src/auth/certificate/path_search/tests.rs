@@ -17,11 +17,13 @@ use crate::auth::tests::{ClientCa, authority, client, day};
 type Chain = Vec<CertificateDer<'static>>;
 
 fn pem(certificates: &[CertificateDer<'_>]) -> String {
-    let encode = |one: &CertificateDer<'_>| {
-        let base64 = base64::engine::general_purpose::STANDARD.encode(one);
-        format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n")
-    };
-    certificates.iter().map(encode).collect()
+    certificates
+        .iter()
+        .map(|one| {
+            let base64 = base64::engine::general_purpose::STANDARD.encode(one);
+            format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n")
+        })
+        .collect()
 }
 
 fn verify(
@@ -215,7 +217,7 @@ fn the_length_of_a_path_is_limited_by_every_authority_above() {
 }
 
 #[test]
-fn what_is_in_the_file_authenticates_itself() {
+fn a_certificate_in_the_authority_file_authenticates_itself() {
     let owner = |change: fn(&mut CertificateParams)| {
         ClientCa::with(&changed(&client("alice", &["system:masters"]), change))
     };

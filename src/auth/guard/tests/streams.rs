@@ -121,7 +121,7 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
 /// The request cannot be forwarded for upstream to decide, because upstream would not see the impersonator's certificate.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
-async fn who_may_not_ask_about_itself_may_not_impersonate() {
+async fn a_caller_that_may_not_review_itself_may_not_impersonate() {
     let stage = Stage::new(AuthorizerMode::SelfCheck);
     stage
         .script
@@ -153,7 +153,7 @@ async fn the_grace_of_a_stream_begins_with_the_question_not_with_its_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_decided_before_a_change_is_doubtful_after_it() {
+async fn decisions_before_a_change_of_roles_are_doubtful() {
     let stage = Stage::new(AuthorizerMode::Review);
     let caller = stage.authenticate(&[JANE]).await.unwrap();
     let question = stage.guard.question(&caller, pods("a")).unwrap();

@@ -178,7 +178,7 @@ fn only_what_can_be_a_service_account_is_one() {
 
 #[test]
 #[expect(clippy::type_complexity, reason = "a table of rows")]
-fn headers_that_name_no_user_are_told_in_the_api_servers_words() {
+fn impersonation_without_a_user_gets_the_api_servers_message() {
     let rows: [(&[(&'static str, &[u8])], &str); 6] = [
         (
             &[("impersonate-group", b"system:masters")],
@@ -230,7 +230,7 @@ fn headers_that_name_no_user_are_told_in_the_api_servers_words() {
 }
 
 #[test]
-fn other_headers_impersonate_nobody() {
+fn other_headers_do_not_impersonate() {
     let rows: [&[(&'static str, &[u8])]; 5] = [
         &[],
         &[("impersonate-user", b""), ("impersonate-uid", b"")],
@@ -254,7 +254,7 @@ fn other_headers_impersonate_nobody() {
 }
 
 #[test]
-fn what_is_not_text_or_too_much_is_refused() {
+fn impersonation_headers_that_are_not_text_or_too_many_are_refused() {
     for name in [
         "impersonate-user",
         "impersonate-uid",

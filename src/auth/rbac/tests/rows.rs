@@ -483,7 +483,7 @@ fn aggregated_roles_have_the_rules_that_the_controller_wrote() {
 }
 
 #[test]
-fn what_is_missing_in_an_object_allows_nothing() {
+fn fields_missing_in_a_role_allow_nothing() {
     let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
     for rule in [
         json!({"verbs": ["list"]}),
