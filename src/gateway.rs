@@ -48,8 +48,7 @@ use tracing::{info, warn};
 
 use crate::admin::{self, AdminState, StatusFeed};
 use crate::admission::Admission;
-use crate::audit::{Audit, AuditError};
-use crate::auth::guard::Guard;
+use crate::audit::AuditError;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
 use crate::config::{
@@ -59,7 +58,6 @@ use crate::config::{
 use crate::connection::listener;
 use crate::error_chain::one_line;
 use crate::fairness::Users;
-use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
@@ -161,8 +159,7 @@ pub struct Gateway {
 /// # Errors
 /// See [`GatewayError`]; only at start. After that only the drain ends the gateway.
 pub async fn run(settings: ServeSettings, drain: Drain) -> Result<(), GatewayError> {
-    let gateway = Gateway::build(settings).await?;
-    gateway.run(drain).await;
+    Gateway::build(settings).await?.run(drain).await;
     Ok(())
 }
 
@@ -185,8 +182,9 @@ impl Gateway {
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
         let handover = other_gateways(settings.handover.as_ref(), &listener).await?;
-        let operators = settings.operator_listen;
-        let operators = operators.map(|address| bind("--operator-listen", address));
+        let operators = settings
+            .operator_listen
+            .map(|address| bind("--operator-listen", address));
         let operators = operators.transpose()?;
         let admin = admin::listen(settings.admin_listen).await?;
         // If this times out, the checks continue when the gateway runs.
@@ -213,7 +211,7 @@ impl Gateway {
         let passthrough = passthrough().bounded(forwards, files);
         let admission = Admission::new(limits_of_clients, Some(metrics.admission()));
         let registry = Registry::new(
-            registry_settings(settings, admission.clone(), (hooks, checkpoints, handover)),
+            registry_settings(settings, admission.clone(), hooks, checkpoints, handover),
             client.clone(),
             passthrough,
             Arc::clone(&metrics),
@@ -262,8 +260,10 @@ impl Gateway {
     /// # Errors
     /// If the system cannot report it.
     pub fn operator_address(&self) -> std::io::Result<Option<SocketAddr>> {
-        let operators = self.operators.as_ref();
-        operators.map(|(port, _)| port.local_addr()).transpose()
+        self.operators
+            .as_ref()
+            .map(|(port, _)| port.local_addr())
+            .transpose()
     }
 
     /// The address for metrics and health.
@@ -308,10 +308,17 @@ impl Gateway {
         let audit = audit_log.map(|log| log.audit);
         let operators_admission = operators.as_ref().map(|(_, admission)| admission.clone());
         let parts = LiveParts::new(&registry, operators_admission, &drain);
-        let controls = controls.start(&mut tasks, (&reloads, &metrics), parts);
-        let guard = callers.as_ref().map(|callers| callers.guard.clone());
-        let access = (guard, audit.clone(), controls.log());
-        serve_admin(&mut tasks, admin, (&registry, &metrics, &drain), access);
+        let controls = controls.start(&mut tasks, &reloads, &metrics, parts);
+        let state = AdminState {
+            metrics: Arc::clone(&metrics),
+            readiness: Arc::clone(&registry) as _,
+            drain: drain.clone(),
+            status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(&registry)))),
+            guard: callers.as_ref().map(|callers| callers.guard.clone()),
+            audit: audit.clone(),
+            log: controls.log(),
+        };
+        serve_admin(&mut tasks, admin, state);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
@@ -370,29 +377,16 @@ async fn other_gateways(
     let Some(settings) = settings else {
         return Ok(None);
     };
-    let checked = handover::check_files(settings).await;
-    checked.map_err(GatewayError::Handover)?;
+    handover::check_files(settings)
+        .await
+        .map_err(GatewayError::Handover)?;
     let own_port = listener.local_addr().map_or(0, |address| address.port());
     Ok(Some(Handover::new(settings.clone(), own_port)))
 }
 
 /// Serves metrics, health and status.
-fn serve_admin(
-    tasks: &mut JoinSet<()>,
-    admin: TcpListener,
-    (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
-    (guard, audit, log): (Option<Guard>, Option<Audit>, Option<LogControl>),
-) {
-    let state = AdminState {
-        metrics: Arc::clone(metrics),
-        readiness: Arc::clone(registry) as _,
-        drain: drain.clone(),
-        status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(registry)))),
-        guard,
-        audit,
-        log,
-    };
-    let ends = metrics.task_ends();
+fn serve_admin(tasks: &mut JoinSet<()>, admin: TcpListener, state: AdminState) {
+    let ends = state.metrics.task_ends();
     tasks.spawn(async move {
         restart_on_end(TaskKind::Admin, &ends, || {
             admin::serve(&admin, state.clone())
@@ -525,7 +519,9 @@ fn source(source: &UpstreamSource) -> client::ConnectSource {
 fn registry_settings(
     settings: ServeSettings,
     admission: Admission,
-    (hooks, checkpoints, handover): (Hooks, Option<Checkpoints>, Option<Arc<Handover>>),
+    hooks: Hooks,
+    checkpoints: Option<Checkpoints>,
+    handover: Option<Arc<Handover>>,
 ) -> RegistrySettings {
     let ring = settings.ring;
     RegistrySettings {

@@ -67,7 +67,6 @@ impl<F: Fetch> ApiServiceFeed<F> {
         self.recorder.proof.lock().answering_since = None;
     }
 
-    /// Follows what is known.
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<ApiServiceKnowledge>> {
         self.known.subscribe()
     }
@@ -179,8 +178,13 @@ impl ApiServiceSink {
     fn effective(&mut self) -> ApiServices {
         let mut services = self.state.services.clone();
         let last = Arc::clone(&self.known.borrow());
-        let departed = last.last().map(|last| last.departed(&services));
-        let departed: Vec<ApiService> = departed.into_iter().flatten().cloned().collect();
+        let departed: Vec<ApiService> = last
+            .last()
+            .map(|last| last.departed(&services))
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
         let now = Instant::now();
         // Those whose time is over stay until they were published without their service: they would depart again otherwise.
         self.departing.retain(|(one, since)| {
@@ -247,8 +251,9 @@ impl Sink for ApiServiceSink {
 
     fn holds(&self, versions: &[(ObjectKey, ResourceVersion)]) -> bool {
         let held = &self.state.versions;
-        let mut versions = versions.iter();
-        versions.all(|(key, version)| held.get(key) == Some(version))
+        versions
+            .iter()
+            .all(|(key, version)| held.get(key) == Some(version))
     }
 
     /// Batches come before all APIServices were read, and what is not relied on stays so until upstream has confirmed it: a watch that was

@@ -32,8 +32,7 @@ impl AuditLog {
     pub(super) fn follow(&self, reloads: &Reloads, tasks: &mut JoinSet<()>) {
         let audit = self.audit.clone();
         let paths = vec![audit.policy_path().to_owned()];
-        let read = move || Ok(audit.reload()?);
-        let files = WatchedFiles::new(paths, read);
+        let files = WatchedFiles::new(paths, move || Ok(audit.reload()?));
         reloads.follow(
             tasks,
             FileKind::AuditPolicy,

@@ -17,7 +17,6 @@ pub(super) struct CacheAge {
 }
 
 impl CacheAge {
-    /// A watch was opened.
     pub(super) fn begin(&self) {
         self.proven_at.lock().get_or_insert_with(Instant::now);
     }
@@ -27,7 +26,6 @@ impl CacheAge {
         *self.proven_at.lock() = Some(Instant::now());
     }
 
-    /// Another cache begins.
     pub(super) fn forget(&self) {
         *self.proven_at.lock() = None;
     }

@@ -179,7 +179,7 @@ mod tests {
     use crate::upstream::client::ConnectSource;
 
     #[tokio::test]
-    async fn only_without_authentication_does_everybody_act_as_the_gateway() {
+    async fn only_without_authentication_requests_use_the_gateways_identity() {
         let metrics = Metrics::new().unwrap();
         let source = ConnectSource::url("http://127.0.0.1:1").unwrap();
         let client = Client::connect(source).await.unwrap();

@@ -133,9 +133,11 @@ impl Checkpoint {
     pub(super) async fn restore(&self, wanted: &WantedState) -> Option<CheckpointContent> {
         let (this, wanted) = (self.clone(), wanted.clone());
         let began = Instant::now();
-        let read = self.queue.run(move || this.read(&wanted)).await;
-        let read =
-            read.unwrap_or_else(|panic| Err(CheckpointError::Damaged(panic.to_string()).into()));
+        let read = self
+            .queue
+            .run(move || this.read(&wanted))
+            .await
+            .unwrap_or_else(|panic| Err(CheckpointError::Damaged(panic.to_string()).into()));
         let resource = &self.key;
         match read {
             Ok(Some(restored)) => {
@@ -167,8 +169,9 @@ impl Checkpoint {
 
     /// Approximate bytes of memory that writing the checkpoint takes: two blocks, or as much as the file has.
     pub(super) fn buffers_len(&self) -> usize {
-        let len = usize::try_from(self.metrics.bytes.get()).unwrap_or(0);
-        len.min(BUFFERS_LEN_MAX)
+        usize::try_from(self.metrics.bytes.get())
+            .unwrap_or(0)
+            .min(BUFFERS_LEN_MAX)
     }
 
     /// Counts what became of the checkpoint.

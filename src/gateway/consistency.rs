@@ -15,7 +15,7 @@ use crate::cache::Snapshot;
 use crate::metrics::Contradiction;
 use crate::resource::{Gvr, Object, ObjectKey, ResourceVersion, random};
 use crate::serve::wait_until_fresh;
-use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
+use crate::upstream::driver::{Collection, Fetch, Sample, cluster_uid, sample};
 use crate::upstream::reflector::Failure;
 use crate::view::ServedResource;
 
@@ -38,7 +38,6 @@ const STREAM_WAIT: Duration = Duration::from_secs(90);
 /// listed every minute.
 const DOUBLED_MAX: u32 = 6;
 
-/// Why a check runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckReason {
     /// The watch was opened again, or upstream seems to be behind a version that clients have.
@@ -52,9 +51,7 @@ enum CheckReason {
 enum ObjectChoice {
     /// The object that was written last, which a restored backup is the least likely to have.
     Newest,
-    /// A random object.
     Random,
-    /// This object.
     Key(ObjectKey),
 }
 
@@ -356,29 +353,30 @@ impl HeldState {
 
     /// Whether upstream lists an object that the snapshot must hold in the same state: its last write is not newer.
     fn lacks_listed(&self, sample: &Sample) -> bool {
-        let differs = |entry: &SampleEntry| {
-            let cached = self.snapshot.objects.object(entry.key.as_str());
-            let is_same = cached.is_some_and(|object| {
-                object.resource_version() == entry.version && object.uid() == entry.uid
-            });
+        sample.entries.iter().any(|entry| {
+            let is_same = self
+                .snapshot
+                .objects
+                .object(entry.key.as_str())
+                .is_some_and(|object| {
+                    object.resource_version() == entry.version && object.uid() == entry.uid
+                });
             entry.version <= self.given && !is_same
-        };
-        sample.entries.iter().any(differs)
+        })
     }
 }
 
 fn lacks(sample: &Sample, object: &Object) -> bool {
-    let is_it = |entry: &SampleEntry| object.key() == entry.key;
-    !sample.entries.iter().any(is_it)
+    !sample.entries.iter().any(|entry| object.key() == entry.key)
 }
 
 fn chosen<'a>(snapshot: &'a Snapshot, choice: &ObjectChoice) -> Option<&'a Object> {
     let objects = &snapshot.objects;
     match choice {
-        ObjectChoice::Newest => {
-            let searched = objects.iter().take(NEWEST_AMONG);
-            searched.max_by_key(|object| object.resource_version())
-        }
+        ObjectChoice::Newest => objects
+            .iter()
+            .take(NEWEST_AMONG)
+            .max_by_key(|object| object.resource_version()),
         ObjectChoice::Random => {
             let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
             let at = usize::try_from(random() % count.max(1)).unwrap_or_default();

@@ -37,7 +37,8 @@ impl ProcessControls {
     pub(super) fn start(
         self,
         tasks: &mut JoinSet<()>,
-        (reloads, metrics): (&Reloads, &Metrics),
+        reloads: &Reloads,
+        metrics: &Metrics,
         mut parts: LiveParts,
     ) -> RunningControls {
         let Self {

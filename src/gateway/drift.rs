@@ -74,7 +74,6 @@ enum PageOutcome {
     Refused,
     /// The page is not in the order of keys, so that no part of it can be compared.
     Unordered,
-    /// The two differ.
     Different(PageFault),
 }
 
@@ -185,8 +184,9 @@ impl<F: Fetch> Sweep<'_, F> {
             return PageOutcome::Unknown;
         };
         let token = self.start.key().map(|key| {
-            let exact = ContinueToken::after(key, ResourceVersion::default());
-            exact.at_latest().encode()
+            ContinueToken::after(key, ResourceVersion::default())
+                .at_latest()
+                .encode()
         });
         let collection = Collection::all(&cache.kind().gvr);
         let page = match sample_from(self.fetch, &collection, token.as_deref(), PAGE_LEN).await {

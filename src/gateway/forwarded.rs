@@ -21,7 +21,6 @@ use crate::tables::TableBody;
 
 /// The body of a response that is not written by `serve`. The last two are boxed because they are much larger.
 pub(super) enum ForwardedBody {
-    /// Upstream's response.
     Upstream {
         body: PassthroughBody,
         /// Keeps the request's entry in the audit log open until the body has been sent.
@@ -179,7 +178,6 @@ async fn or_pending(future: Option<impl Future<Output = ()>>) {
     }
 }
 
-/// Completes when either does.
 async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     // Both only wait; cancelling them loses nothing.
     tokio::select! {

@@ -67,8 +67,11 @@ impl ResourceFreshness {
             return Latest::Unknown;
         }
         let inquiry = self.inquiry(&served.cache);
-        let answer = tokio::time::timeout(ANSWER_WAIT, inquiry.latest(fetch, served)).await;
-        answer.ok().flatten().unwrap_or(Latest::Unknown)
+        tokio::time::timeout(ANSWER_WAIT, inquiry.latest(fetch, served))
+            .await
+            .ok()
+            .flatten()
+            .unwrap_or(Latest::Unknown)
     }
 
     /// Upstream's version, read after this call has begun; `None` if upstream does not answer in time, or has not lately. Callers that wait
@@ -84,8 +87,10 @@ impl ResourceFreshness {
     /// The questions about this cache; those about an earlier cache are dropped.
     fn inquiry(&self, cache: &Arc<WatchCache>) -> Arc<Inquiry> {
         let mut inquiry = self.inquiry.lock();
-        let current = inquiry.take().filter(|current| current.is_about(cache));
-        let current = current.unwrap_or_else(|| Arc::new(Inquiry::new(cache, &self.doubt)));
+        let current = inquiry
+            .take()
+            .filter(|current| current.is_about(cache))
+            .unwrap_or_else(|| Arc::new(Inquiry::new(cache, &self.doubt)));
         Arc::clone(inquiry.insert(current))
     }
 }
@@ -143,8 +148,9 @@ impl Inquiry {
                 (Arc::clone(&inquiry), Arc::clone(&fetch), served.clone());
             async move {
                 let asked = inquiry.ask_upstream(&*fetch, &served);
-                let answer = tokio::time::timeout(ANSWER_WAIT, asked).await;
-                answer.unwrap_or(Latest::Unknown)
+                tokio::time::timeout(ANSWER_WAIT, asked)
+                    .await
+                    .unwrap_or(Latest::Unknown)
             }
         });
         answer.await

@@ -43,7 +43,7 @@ const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a gateway that did not respond is asked after the others.
 const SILENT_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// The other gateways.
+/// The other gateways of the deployment: takes caches over from them, and compares loads with them.
 pub(super) struct Handover {
     settings: HandoverSettings,
     /// The port at which this gateway serves.
@@ -135,8 +135,10 @@ impl Handover {
 
     async fn index_of(&self, address: SocketAddr) -> Result<Vec<CacheKey>, HandoverError> {
         let index = async {
-            let peer = HandoverPeer::new(&self.settings, address).await?;
-            peer.index().await
+            HandoverPeer::new(&self.settings, address)
+                .await?
+                .index()
+                .await
         };
         let index = index.await;
         self.note(address, index.as_ref().err());
@@ -176,8 +178,10 @@ impl Handover {
     }
 
     async fn load_of(&self, address: SocketAddr) -> Result<GatewayLoad, HandoverError> {
-        let peer = HandoverPeer::new(&self.settings, address).await?;
-        peer.load().await
+        HandoverPeer::new(&self.settings, address)
+            .await?
+            .load()
+            .await
     }
 
     /// How often the number of watches is compared with the other gateways'; `None` for never.
@@ -221,10 +225,14 @@ impl Handover {
             Some("http") => 80,
             Some(_) | None => 443,
         };
-        let host = url.host().unwrap_or_default();
-        let host = host.trim_matches(|c| matches!(c, '[' | ']'));
-        let found = lookup_host((host, url.port_u16().unwrap_or(port))).await;
-        let found: BTreeSet<_> = found.map_err(HandoverError::Unresolved)?.collect();
+        let host = url
+            .host()
+            .unwrap_or_default()
+            .trim_matches(|c| matches!(c, '[' | ']'));
+        let found: BTreeSet<_> = lookup_host((host, url.port_u16().unwrap_or(port)))
+            .await
+            .map_err(HandoverError::Unresolved)?
+            .collect();
         let others = found.into_iter().filter(|address| !self.is_own(*address));
         let mut others = drawn(others, self.draw_key);
         if others.is_empty() {
@@ -247,8 +255,9 @@ impl Handover {
         let permit = timeout(self.time_max(), self.permits.acquire()).await;
         let _permit = permit.map_err(|_| HandoverError::TimedOut)?;
         let give_up_at = Instant::now() + self.time_max();
-        let addresses = timeout_at(give_up_at, self.addresses()).await;
-        let mut addresses = addresses.map_err(|_| HandoverError::TimedOut)??;
+        let mut addresses = timeout_at(give_up_at, self.addresses())
+            .await
+            .map_err(|_| HandoverError::TimedOut)??;
         self.skip_silent(&mut addresses);
         self.take_from_all(addresses, wanted, give_up_at).await
     }
@@ -264,7 +273,7 @@ impl Handover {
         loop {
             let mut busy = Vec::new();
             match self
-                .take_from_any(&addresses, wanted, (give_up_at, &mut busy))
+                .take_from_any(&addresses, wanted, give_up_at, &mut busy)
                 .await
             {
                 Err(error) if busy.is_empty() => return Err(first_error.unwrap_or(error)),
@@ -285,7 +294,8 @@ impl Handover {
         &self,
         addresses: &[SocketAddr],
         wanted: &WantedState,
-        (give_up_at, busy): (Instant, &mut Vec<SocketAddr>),
+        give_up_at: Instant,
+        busy: &mut Vec<SocketAddr>,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let mut first_error = HandoverError::Missing;
         for &address in addresses {
@@ -329,8 +339,10 @@ impl Handover {
 pub(super) async fn check_files(settings: &HandoverSettings) -> Result<(), String> {
     // Nothing is sent to it.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 443));
-    let peer = HandoverPeer::new(settings, address).await;
-    peer.map(drop).map_err(|error| one_line(&error))
+    HandoverPeer::new(settings, address)
+        .await
+        .map(drop)
+        .map_err(|error| one_line(&error))
 }
 
 impl CacheHandover {
@@ -503,7 +515,7 @@ mod tests {
         let taken = {
             let busy = &mut Vec::new();
             handover
-                .take_from_any(&addresses, wanted, (give_up_at, busy))
+                .take_from_any(&addresses, wanted, give_up_at, busy)
                 .await
         };
         assert!(taken.is_err());

@@ -45,7 +45,6 @@ impl ListProgress {
         Some(now.saturating_duration_since(list.began))
     }
 
-    /// The list is complete.
     pub(super) fn end(&self) {
         *self.0.lock() = None;
     }

@@ -88,8 +88,9 @@ mod tests {
         let waiting = limits.clone();
         let task = tokio::spawn(async move {
             let interval = |values: LimitValues| values.drift_interval;
-            let time = |values| Some(interval(values)).filter(|time| !time.is_zero());
-            waiting.sleep(time).await;
+            waiting
+                .sleep(|values| Some(interval(values)).filter(|time| !time.is_zero()))
+                .await;
         });
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         assert!(!task.is_finished());

@@ -54,8 +54,9 @@ impl<F: Fetch> LocalFetch<F> {
             field_selector: format!("metadata.name={}", api_service_name(gvr)),
             ..Collection::all(&api_services())
         };
-        let list = timeout(CHECK_TIME_MAX, short_list(&*self.fetch, &collection)).await;
-        let list = list.unwrap_or(Err(Failure::Transport));
+        let list = timeout(CHECK_TIME_MAX, short_list(&*self.fetch, &collection))
+            .await
+            .unwrap_or(Err(Failure::Transport));
         let list = list.map_err(OriginError::Unread)?;
         let services: ApiServices =
             serde_json::from_slice(&list).map_err(|_| OriginError::Unread(Failure::Protocol))?;

@@ -134,7 +134,6 @@ pub(super) struct HistoryBound {
     pub(super) cuts: u32,
     /// Up to this many bytes, recent events stay whatever the cuts.
     pub(super) recent_max: usize,
-    /// Older events go.
     pub(super) age_max: Duration,
 }
 
@@ -275,9 +274,8 @@ impl PressureMachine {
 
     /// As many more cuts as it takes to shorten the longest history by a quarter or more: shorter ones lose nothing before.
     fn next_cuts(&self, longest: usize) -> u32 {
-        let fits = |cuts: &u32| self.history_max >> cuts <= longest / 4 * 3;
         (self.history.cuts + 1..CUTS_MAX)
-            .find(fits)
+            .find(|cuts| self.history_max >> cuts <= longest / 4 * 3)
             .unwrap_or(CUTS_MAX)
     }
 

@@ -91,7 +91,7 @@ impl Rebalance {
             self.record(reading, decision, is_movable);
             let (own, gateways) = (reading.own, peers.len());
             if !is_movable {
-                last_log.log_immovable((own, mean), round.passed_over());
+                last_log.log_immovable(own, mean, round.passed_over());
                 continue;
             }
             last_log.immovable = None;
@@ -100,14 +100,13 @@ impl Rebalance {
                 mean, gateways, watches, "more watches than other gateways: sending clients away"
             );
             // Clients may have left by themselves, and a drain ends all watches in its own time.
-            let goes_on =
-                || self.connections.watch_count() > order.floor && registry.takes_clients();
-            let sent = round.finish(goes_on).await;
+            let sent = round
+                .finish(|| self.connections.watch_count() > order.floor && registry.takes_clients())
+                .await;
             plan.record_round(reading, sent as u64);
         }
     }
 
-    /// Seconds of a round.
     fn round_seconds(&self) -> usize {
         let (part, whole) = ROUND_PARTS;
         let seconds = (self.interval * part / whole).as_secs();
@@ -120,11 +119,10 @@ impl Rebalance {
     }
 
     fn order(&self, watches: u64, floor: u64) -> RoundOrder {
-        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let watches = count(watches);
+        let watches = usize::try_from(watches).unwrap_or(usize::MAX);
         RoundOrder {
             watches,
-            floor: count(floor),
+            floor: usize::try_from(floor).unwrap_or(usize::MAX),
             per_second: watches.div_ceil(self.round_seconds()).max(1),
         }
     }
@@ -138,12 +136,15 @@ impl Rebalance {
             RebalanceDecision::Round { mean, .. } if is_movable => (mean, RebalanceOutcome::Round),
             RebalanceDecision::Round { mean, .. } => (mean, RebalanceOutcome::Immovable),
         };
-        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.watches.set(gauge(reading.own));
         self.metrics.mean.set(gauge(mean));
         self.metrics.gateways.set(gauge(reading.peers.len() as u64));
         self.metrics.comparisons.inc(outcome);
     }
+}
+
+fn gauge(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl LastLog {
@@ -154,7 +155,7 @@ impl LastLog {
     }
 
     /// Logs why nobody is sent away, unless that was logged and nobody has been since.
-    fn log_immovable(&mut self, (own, mean): (u64, u64), connections: usize) {
+    fn log_immovable(&mut self, own: u64, mean: u64, connections: usize) {
         let reason = if connections > 0 {
             "each connection has more watches than are too many here"
         } else {

@@ -12,7 +12,7 @@ use super::registry::Registry;
 use crate::admission::Admission;
 use crate::blocking::spawn_blocking;
 use crate::config::{
-    ConfigurationFile, LiveChange, LiveSetting, ProcessSettings, Reconfiguration, ServeSettings,
+    ConfigurationFile, LiveSetting, ProcessSettings, Reconfiguration, ServeSettings,
 };
 use crate::log_filter::LogControl;
 use crate::reload::{FileFault, FileSource};
@@ -58,8 +58,10 @@ impl ConfigurationSource {
     fn apply(&self, new: &Reconfiguration) {
         let mut file = self.file.lock();
         // All lines come before the first change: the level of the log may be one of them.
-        let is_late = |change: &&LiveChange| self.parts.is_too_late(change.setting);
-        let (late, live): (Vec<_>, Vec<_>) = new.live.iter().partition(is_late);
+        let (late, live): (Vec<_>, Vec<_>) = new
+            .live
+            .iter()
+            .partition(|change| self.parts.is_too_late(change.setting));
         for change in live {
             let (setting, old, new_value) = (change.setting.key(), &change.old, &change.new);
             info!(setting, old, new = new_value, "a setting has changed");

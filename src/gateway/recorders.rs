@@ -163,7 +163,7 @@ fn seconds_since_1970() -> f64 {
     now.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// What one driver reports.
+/// Turns the reports of one cache's driver and sink into metrics and log lines.
 #[derive(Debug)]
 pub(super) struct CacheRecorder {
     resource: Arc<ResourceRecorder>,
@@ -284,7 +284,6 @@ impl FillRecorder for CacheRecorder {
 
     fn state(&self, state: FillState) {
         let cache = &self.resource.cache;
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.resource
             .upstream
             .resource_version
@@ -305,6 +304,10 @@ impl FillRecorder for CacheRecorder {
             upstream.future_writes.inc();
         }
     }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// How much later the clock is that wrote `date` than the one here, in seconds: half a second more than the date says, because it is the

@@ -67,7 +67,6 @@ const SHORT_FILL_WAIT: Duration = Duration::from_secs(1);
 /// The period of looking for idle caches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
 
-/// The registry's settings.
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
     pub(super) cached: CacheLists,
@@ -153,8 +152,10 @@ impl Registry {
             resources = %settings.cached,
             "resources that may be cached; events and all other resources are forwarded"
         );
-        let pinned = settings.pinned.iter();
-        let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
+        let pinned = settings
+            .pinned
+            .iter()
+            .map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
         let api_services = Arc::new(ApiServiceFeed::new(Arc::clone(&client)));
         let discovery_wanted = Arc::new(Notify::new());
@@ -197,7 +198,6 @@ impl Registry {
         }
     }
 
-    /// Sets the operators' limits.
     pub(super) fn with_operators(self, operators: Option<OperatorLimits>) -> Self {
         Self { operators, ..self }
     }
@@ -221,7 +221,6 @@ impl Registry {
         self.state().slots.get(key).cloned()
     }
 
-    /// Starts the pinned caches.
     pub(super) fn start_pinned(&self) {
         for gvr in &self.settings.pinned {
             if self.slot(&CacheKey::json(gvr)).is_none() {
@@ -282,8 +281,9 @@ impl Registry {
     /// All slots. Callers use them without the registry's lock, because each slot may take locks of its own.
     fn slots(&self) -> Vec<(CacheKey, Arc<Slot>)> {
         let state = self.state();
-        let slots = state.slots.iter();
-        slots
+        state
+            .slots
+            .iter()
             .map(|(key, slot)| (key.clone(), Arc::clone(slot)))
             .collect()
     }
@@ -322,12 +322,14 @@ impl Registry {
             return Vec::new();
         }
         let timeout = self.settings.limits.live.get().idle_timeout;
-        let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
-            let is_gone = matches!(&*slot.cells.slot_state.borrow(), SlotState::Gone);
-            is_gone || (!self.is_pinned(key) && slot.retire_if_idle(timeout))
-        };
-        let slots = self.slots().into_iter();
-        slots.filter(is_unwanted).map(|(key, _)| key).collect()
+        self.slots()
+            .into_iter()
+            .filter(|(key, slot)| {
+                let is_gone = matches!(&*slot.cells.slot_state.borrow(), SlotState::Gone);
+                is_gone || (!self.is_pinned(key) && slot.retire_if_idle(timeout))
+            })
+            .map(|(key, _)| key)
+            .collect()
     }
 
     /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory
@@ -352,15 +354,18 @@ impl Registry {
                 if let Some(trail) = trail {
                     trail.respond(response_status(&refused));
                 }
-                let answer = refused.to_response();
-                let answer = answer.map(|body| ForwardedBody::upstream(body.into(), None));
+                let answer = refused
+                    .to_response()
+                    .map(|body| ForwardedBody::upstream(body.into(), None));
                 return Some(with_audit_id(answer, &audit_id(http.headers())));
             }
         };
-        let recorder = || self.tally(&CacheKey::json(&gvr));
         let caller = (http.headers(), permission);
         let table_request = table_request.of_peer(peer);
-        let answer = self.tables.watch(table_request, caller, recorder).await?;
+        let answer = self
+            .tables
+            .watch(table_request, caller, || self.tally(&CacheKey::json(&gvr)))
+            .await?;
         // It may have joined after the streams of its group were ended.
         if !self.is_for_memory(&gvr) {
             return None;
@@ -466,8 +471,7 @@ impl Resources for Registry {
     }
 
     fn before_history(&self, key: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
-        let slot = self.existing_slot(key)?;
-        slot.forward_again(peer).map(Into::into)
+        self.existing_slot(key)?.forward_again(peer).map(Into::into)
     }
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {
@@ -563,13 +567,11 @@ impl Resources for Registry {
     }
 
     fn watch_table(&self, key: &CacheKey) -> Option<Arc<WatchTable>> {
-        let slot = self.existing_slot(key)?;
-        Some(Arc::clone(&slot.streams.table))
+        Some(Arc::clone(&self.existing_slot(key)?.streams.table))
     }
 
     fn list_metrics(&self, key: &CacheKey) -> Option<ListMetrics> {
-        let slot = self.existing_slot(key)?;
-        Some(slot.streams.metrics.lists.clone())
+        Some(self.existing_slot(key)?.streams.metrics.lists.clone())
     }
 
     fn listener_metrics(&self) -> Option<&ListenerMetrics> {

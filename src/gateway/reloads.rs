@@ -57,18 +57,16 @@ impl Reloads {
         let expiry = self.metrics.serving_certificate_expiry.clone();
         expiry.set(tls.expires_at().unwrap_or_default());
         let identity = Arc::clone(tls);
-        let read = move || {
+        let files = WatchedFiles::new(tls.certificate_files(), move || {
             let outcome = identity.reload_certificates();
             expiry.set(identity.expires_at().unwrap_or_default());
             Ok(outcome?)
-        };
-        let files = WatchedFiles::new(tls.certificate_files(), read);
+        });
         self.follow(tasks, FileKind::ServingCertificate, files, None);
         let authorities = tls.authority_files();
         if !authorities.is_empty() {
             let identity = Arc::clone(tls);
-            let read = move || Ok(identity.reload_authorities()?);
-            let files = WatchedFiles::new(authorities, read);
+            let files = WatchedFiles::new(authorities, move || Ok(identity.reload_authorities()?));
             self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
         }
     }
@@ -91,15 +89,16 @@ impl Reloads {
         if let Some(path) = settings.client_ca.clone() {
             let authenticator = Arc::clone(authenticator);
             let files = vec![path.clone()];
-            let read = move || Ok(authenticator.reload_client_ca(&path)?);
-            let files = WatchedFiles::new(files, read);
+            let files =
+                WatchedFiles::new(files, move || Ok(authenticator.reload_client_ca(&path)?));
             self.follow(tasks, FileKind::ClientAuthority, files, None);
         }
         if let Some(proxy) = &settings.front_proxy {
             let (authenticator, path) = (Arc::clone(authenticator), proxy.client_ca.clone());
             let files = vec![path.clone()];
-            let read = move || Ok(authenticator.reload_front_proxy_ca(&path)?);
-            let files = WatchedFiles::new(files, read);
+            let files = WatchedFiles::new(files, move || {
+                Ok(authenticator.reload_front_proxy_ca(&path)?)
+            });
             self.follow(tasks, FileKind::FrontProxyAuthority, files, None);
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn clock() -> WriteClock {
     WriteClock::new(Instant::now(), SystemTime::now())
 }
 
-/// Which state is wanted.
+/// What a stored or handed-over state must fit to be used.
 #[derive(Clone, Debug)]
 pub(super) struct WantedState {
     pub(super) kind: ResourceKind,

@@ -40,7 +40,6 @@ impl RoleFeed {
         }
     }
 
-    /// Never returns.
     pub(super) async fn run(&self) {
         match &self.policy {
             None => self.follow_metadata().await,
@@ -192,8 +191,10 @@ impl UpstreamContact {
 
     fn update(&mut self, counts: &[InformerCounts; 4], now: Instant) {
         for (last, counts) in self.0.iter_mut().zip(counts) {
-            let kinds = FailureKind::VARIANTS.iter();
-            let failures = kinds.map(|kind| counts.failures(*kind)).sum();
+            let failures = FailureKind::VARIANTS
+                .iter()
+                .map(|kind| counts.failures(*kind))
+                .sum();
             // The bytes of an error response say nothing about roles.
             if counts.bytes != last.bytes && failures == last.failures {
                 last.at = now;
@@ -238,7 +239,7 @@ fn scope<T>(object: &Cached<T>) -> RoleScope {
 /// How often contact with upstream is checked.
 const CONTACT_PERIOD: Duration = Duration::from_secs(5);
 
-/// Three bookmark intervals.
+/// Three of the API server's bookmark intervals of a minute.
 const STALE_MIN: Duration = Duration::from_secs(180);
 
 /// Logs once that the gateway may not watch a resource; changes are then noticed at the re-authorization interval. Other failures pass.

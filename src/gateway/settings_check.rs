@@ -50,8 +50,11 @@ pub async fn unusable_files(settings: &ServeSettings) -> Vec<String> {
         ..files
     });
     let pairs = blocking(move || {
-        let read = pairs.map(ServerIdentity::read).transpose();
-        read.map(drop).map_err(|error| one_line(&error))
+        pairs
+            .map(ServerIdentity::read)
+            .transpose()
+            .map(drop)
+            .map_err(|error| one_line(&error))
     });
     let pairs = pairs.await;
     let is_served = pairs.is_ok();
@@ -77,8 +80,9 @@ pub async fn unusable_files(settings: &ServeSettings) -> Vec<String> {
     }
     if let Some(state) = settings.state.clone() {
         let directory = blocking(move || {
-            let inspected = StateDirectory::inspect(&state.directory, state.key_file.as_deref());
-            inspected.map(drop).map_err(|error| one_line(&error))
+            StateDirectory::inspect(&state.directory, state.key_file.as_deref())
+                .map(drop)
+                .map_err(|error| one_line(&error))
         });
         note("--state-dir", directory.await);
     }
@@ -132,8 +136,9 @@ fn unused(settings: &StateSettings) -> Result<(), DirectoryError> {
 
 /// The ports that cannot be opened. Those that can are closed again at once.
 async fn closed_ports(settings: &ServeSettings) -> Vec<GatewayError> {
-    let operators = settings.operator_listen;
-    let operators = operators.map(|address| bind("--operator-listen", address).map(drop));
+    let operators = settings
+        .operator_listen
+        .map(|address| bind("--operator-listen", address).map(drop));
     let admin = admin::listen(settings.admin_listen).await;
     let all = [
         Some(bind("--listen", settings.listen).map(drop)),
@@ -168,7 +173,6 @@ fn too_slow() -> String {
 
 /// Whether the file can be appended to, or created together with its folders.
 fn appendable(path: &Path) -> Result<(), String> {
-    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     let (place, rights) = match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(format!("{} is a directory", path.display())),
         Ok(_) => (path, Access::WRITE_OK),
@@ -178,14 +182,20 @@ fn appendable(path: &Path) -> Result<(), String> {
                 true => Path::new("."),
                 false => above,
             });
-            let folder = above.into_iter().find(|above| above.exists());
-            let folder = folder.unwrap_or_else(|| Path::new("/"));
+            let folder = above
+                .into_iter()
+                .find(|above| above.exists())
+                .unwrap_or_else(|| Path::new("/"));
             if !folder.is_dir() {
-                return Err(failed(folder, ErrorKind::NotADirectory.into()));
+                return Err(failed(folder, &ErrorKind::NotADirectory.into()));
             }
             (folder, Access::WRITE_OK | Access::EXEC_OK)
         }
-        Err(error) => return Err(failed(path, error)),
+        Err(error) => return Err(failed(path, &error)),
     };
-    access(place, rights).map_err(|error| failed(place, error.into()))
+    access(place, rights).map_err(|error| failed(place, &error.into()))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
 }

@@ -55,7 +55,6 @@ pub(super) struct CacheMemory {
     pub(super) history: HistoryMemory,
     /// Events laid out for watches.
     pub(super) frames: usize,
-    /// Number of views.
     pub(super) views: usize,
     /// Buffers of its checkpoint.
     pub(super) checkpoint: usize,
@@ -187,8 +186,7 @@ impl Slot {
     /// A permit for a watch that starts before the cache's history, if its client may have the version from a forwarded list: the cache's
     /// own list may have been later.
     pub(super) fn forward_again(&self, peer: Peer) -> Option<Permit> {
-        let forwarded_at = (*self.forwarded_at())?;
-        let is_recent = forwarded_at.elapsed() < FORWARDED_LIST_AGE_MAX;
+        let is_recent = (*self.forwarded_at())?.elapsed() < FORWARDED_LIST_AGE_MAX;
         is_recent.then(|| self.forwards.try_acquire(peer)).flatten()
     }
 
@@ -196,7 +194,6 @@ impl Slot {
         self.forwarded_at.lock()
     }
 
-    /// Records a use.
     pub(super) fn touch(&self) {
         *self.used_at.lock() = Instant::now();
     }
@@ -228,8 +225,7 @@ impl Slot {
         let mut memory = CacheMemory::default();
         if self.is_attempted() {
             memory.history = self.cells.cache_len.history();
-            let checkpoint = self.checkpoint.as_ref();
-            memory.checkpoint = checkpoint.map_or(0, Checkpoint::buffers_len);
+            memory.checkpoint = self.checkpoint.as_ref().map_or(0, Checkpoint::buffers_len);
         }
         if let Some(ServedResource { cache, hub }) = self.served() {
             memory.chunks = cache.objects_memory();

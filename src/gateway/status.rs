@@ -22,7 +22,6 @@ use crate::watch::{CutReason, UnreadEvent, WatchCut, WatchPosition};
 /// Rates are computed from two documents that are at least and at most so many seconds apart.
 const RATE_SECONDS: std::ops::Range<f64> = 0.2..15.0;
 
-/// Collects the status document.
 pub(super) struct StatusCollector {
     registry: Arc<Registry>,
     started: Instant,
@@ -71,8 +70,10 @@ impl StatusCollector {
     }
 
     fn gateway(&self, now: Instant) -> GatewayStatus {
-        let checks = self.registry.checks().into_iter();
-        let failing: Vec<_> = checks
+        let failing: Vec<_> = self
+            .registry
+            .checks()
+            .into_iter()
             .filter_map(|check| match check.outcome {
                 CheckOutcome::Passed(_) => None,
                 CheckOutcome::Failed(reason) => Some(format!("{}: {reason}", check.name)),
@@ -99,14 +100,17 @@ impl StatusSource for StatusCollector {
             .iter()
             .map(|(key, slot)| {
                 names.begin_resource();
-                resource(key, slot, (&retention, now), &mut names)
+                resource(key, slot, &retention, now, &mut names)
             })
             .collect();
         self.rate(now, &mut resources);
         let totals = totals(&resources);
         resources.sort_by(|one, other| {
-            let by_count = other.cursors.watches.cmp(&one.cursors.watches);
-            by_count.then_with(|| one.name.cmp(&other.name))
+            other
+                .cursors
+                .watches
+                .cmp(&one.cursors.watches)
+                .then_with(|| one.name.cmp(&other.name))
         });
         let resources_omitted = resources.len().saturating_sub(RESOURCES_MAX);
         resources.truncate(RESOURCES_MAX);
@@ -137,11 +141,6 @@ fn rate(before: u64, now: u64, seconds: f64) -> Option<f64> {
 
 fn totals(resources: &[ResourceStatus]) -> TotalStatus {
     let mut totals = TotalStatus::default();
-    let add = |sum: &mut Option<f64>, more: Option<f64>| {
-        if let Some(more) = more {
-            *sum = Some(sum.unwrap_or_default() + more);
-        }
-    };
     for resource in resources {
         totals.watches += resource.cursors.watches;
         totals.slow += resource.cursors.slow;
@@ -157,27 +156,41 @@ fn totals(resources: &[ResourceStatus]) -> TotalStatus {
     totals
 }
 
+fn add(sum: &mut Option<f64>, more: Option<f64>) {
+    if let Some(more) = more {
+        *sum = Some(sum.unwrap_or_default() + more);
+    }
+}
+
+fn gauge(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or_default()
+}
+
 fn resource(
     key: &CacheKey,
     slot: &Slot,
-    (retention, now): (&Retention, Instant),
+    retention: &Retention,
+    now: Instant,
     names: &mut NamedCursors,
 ) -> ResourceStatus {
     let (recorder, clients) = (&slot.recorder, &slot.streams.metrics);
-    let gauge = |value: i64| u64::try_from(value).unwrap_or_default();
     let served = slot.served();
     let ring_bytes = gauge(recorder.cache.ring_bytes.get());
     let ring = served
         .as_ref()
-        .map(|served| ring(&served.cache, (retention, ring_bytes), now));
+        .map(|served| ring(&served.cache, retention, ring_bytes, now));
     let name = key.to_string();
     let mut cursors = CursorSummary::default();
-    let limits = HistoryLimits {
-        fill: ring.map_or(0.0, |ring| ring.fill),
+    let scan = WatchScan {
+        resource: &name,
+        limits: HistoryLimits {
+            fill: ring.map_or(0.0, |ring| ring.fill),
+        },
+        now,
     };
-    slot.streams.table.visit(|watch| {
-        count(&mut cursors, names, (&name, limits), (watch, now));
-    });
+    slot.streams
+        .table
+        .visit(|watch| scan.count(watch, &mut cursors, names));
     ResourceStatus {
         ready: served.is_some(),
         harmless: slot.is_harmless(),
@@ -203,7 +216,12 @@ fn resource(
     }
 }
 
-fn ring(cache: &WatchCache, (retention, bytes): (&Retention, u64), now: Instant) -> RingStatus {
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn share(part: u64, whole: usize) -> f64 {
+    (part as f64 / whole.max(1) as f64).min(1.0)
+}
+
+fn ring(cache: &WatchCache, retention: &Retention, bytes: u64, now: Instant) -> RingStatus {
     let history = cache.history();
     let (oldest, head) = (history.oldest(), history.head());
     let mut first = None;
@@ -213,8 +231,6 @@ fn ring(cache: &WatchCache, (retention, bytes): (&Retention, u64), now: Instant)
         std::ops::ControlFlow::Break(())
     });
     let events = head.saturating_sub(oldest);
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    let share = |part: u64, whole: usize| (part as f64 / (whole.max(1) as f64)).min(1.0);
     RingStatus {
         events,
         bytes,
@@ -227,56 +243,67 @@ fn ring(cache: &WatchCache, (retention, bytes): (&Retention, u64), now: Instant)
     }
 }
 
-/// Counts one open watch.
-fn count(
-    cursors: &mut CursorSummary,
-    names: &mut NamedCursors,
-    (resource, limits): (&str, HistoryLimits),
-    (watch, now): (WatchPosition<'_>, Instant),
-) {
-    let Some(UnreadEvent {
-        sequence,
-        is_lost,
-        waits_since,
-    }) = watch.unread
-    else {
-        if watch.is_future {
-            cursors.add_future();
-        } else {
-            cursors.add_current();
-        }
-        return;
-    };
-    let history = watch.served.cache.history();
-    let range = HistoryRange {
-        oldest: history.oldest(),
-        head: history.head(),
-    };
-    let (lag_events, position) = range.locate(sequence);
-    let seconds = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
-    let lag_seconds = waits_since.map_or(0.0, seconds);
-    let client = watch.client;
-    let lag = WatchLag {
-        position,
-        seconds: lag_seconds,
-        is_lost,
-        is_initial: watch.is_initial,
-    };
-    let state = cursors.add_behind(limits, lag);
-    if state != LagState::Behind {
-        names.add_slow(&client.user, &client.user_agent, lag_seconds);
+/// A walk over the open watches of a resource.
+struct WatchScan<'a> {
+    resource: &'a str,
+    limits: HistoryLimits,
+    now: Instant,
+}
+
+impl WatchScan<'_> {
+    fn seconds_since(&self, at: Instant) -> f64 {
+        self.now.saturating_duration_since(at).as_secs_f64()
     }
-    names.add(lag_seconds, || ClientStatus {
-        resource: resource.to_owned(),
-        user: client.user.to_string(),
-        user_agent: client.user_agent.to_string(),
-        address: client.address.to_string(),
-        lag_events,
-        lag_seconds,
-        state,
-        position,
-        open_seconds: seconds(watch.opened_at),
-    });
+
+    fn count(
+        &self,
+        watch: WatchPosition<'_>,
+        cursors: &mut CursorSummary,
+        names: &mut NamedCursors,
+    ) {
+        let Some(UnreadEvent {
+            sequence,
+            is_lost,
+            waits_since,
+        }) = watch.unread
+        else {
+            if watch.is_future {
+                cursors.add_future();
+            } else {
+                cursors.add_current();
+            }
+            return;
+        };
+        let history = watch.served.cache.history();
+        let range = HistoryRange {
+            oldest: history.oldest(),
+            head: history.head(),
+        };
+        let (lag_events, position) = range.locate(sequence);
+        let lag_seconds = waits_since.map_or(0.0, |at| self.seconds_since(at));
+        let client = watch.client;
+        let lag = WatchLag {
+            position,
+            seconds: lag_seconds,
+            is_lost,
+            is_initial: watch.is_initial,
+        };
+        let state = cursors.add_behind(self.limits, lag);
+        if state != LagState::Behind {
+            names.add_slow(&client.user, &client.user_agent, lag_seconds);
+        }
+        names.add(lag_seconds, || ClientStatus {
+            resource: self.resource.to_owned(),
+            user: client.user.to_string(),
+            user_agent: client.user_agent.to_string(),
+            address: client.address.to_string(),
+            lag_events,
+            lag_seconds,
+            state,
+            position,
+            open_seconds: self.seconds_since(watch.opened_at),
+        });
+    }
 }
 
 fn cut_status(cut: WatchCut, now: Instant) -> CutStatus {

@@ -23,8 +23,7 @@ pub(super) enum PageFault {
 impl PageStart {
     /// The start of the page after this one; `None` if this one is empty.
     pub(super) fn after(page: &Sample) -> Option<Self> {
-        let last = page.entries.last()?;
-        Some(Self(Some(last.key.as_str().to_owned())))
+        Some(Self(Some(page.entries.last()?.key.as_str().to_owned())))
     }
 
     /// The last key of the page before.

@@ -166,28 +166,25 @@ async fn finds(expected: Contradiction, change: impl Fn(&mut Vec<CachedSample>))
 #[tokio::test(start_paused = true)]
 async fn an_object_that_only_the_cache_holds_is_drift() {
     for at in 0..KEYS.len() {
-        let remove = |objects: &mut Vec<CachedSample>| drop(objects.remove(at));
-        finds(Contradiction::Missing, remove).await;
+        finds(Contradiction::Missing, |objects| drop(objects.remove(at))).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_only_upstream_holds_is_drift() {
     for key in ["a-b/a", "a/xx", "c/z"] {
-        let insert = |objects: &mut Vec<CachedSample>| {
+        finds(Contradiction::Listed, |objects| {
             objects.push(CachedSample::new(key, 11));
             objects.sort_by(|one, other| one.key.cmp(&other.key));
-        };
-        finds(Contradiction::Listed, insert).await;
+        })
+        .await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_version_and_another_uid_are_drift() {
-    let older = |objects: &mut Vec<CachedSample>| objects[2].version -= 1;
-    finds(Contradiction::Listed, older).await;
-    let again = |objects: &mut Vec<CachedSample>| objects[2].uid += 1;
-    finds(Contradiction::Listed, again).await;
+    finds(Contradiction::Listed, |objects| objects[2].version -= 1).await;
+    finds(Contradiction::Listed, |objects| objects[2].uid += 1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,7 +111,7 @@ async fn an_upstream_that_does_not_answer_is_given_up_after_three_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_goes_on_when_the_reader_who_caused_it_leaves() {
+async fn a_question_continues_after_its_reader_left() {
     let mut scene = Scene::new();
     let version = scene.world.version;
     let first = scene.reader();
@@ -135,7 +135,7 @@ async fn a_question_goes_on_when_the_reader_who_caused_it_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_come_during_a_question_share_the_next() {
+async fn readers_that_arrive_during_a_question_share_the_next() {
     let mut scene = Scene::new();
     let version = scene.world.version;
     let first = scene.reader();
@@ -337,7 +337,7 @@ async fn the_version_of_upstream_is_still_read_when_the_caller_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_nobody_collected_is_no_answer_a_minute_later() {
+async fn an_uncollected_failure_is_not_an_answer_a_minute_later() {
     let mut scene = Scene::new();
     let reader = scene.version_reader();
     let _unanswered = scene.request("list latest").await;

@@ -143,13 +143,14 @@ impl HandoverOffers {
     }
 }
 
-/// Writes the whole state.
 fn write(out: PipeWriter, served: &ServedResource, cluster: Option<String>) -> io::Result<()> {
-    let capture = Capture::of(&served.cache);
-    let capture = capture.ok_or_else(|| io::Error::other("the cache is not filled"))?;
+    let capture =
+        Capture::of(&served.cache).ok_or_else(|| io::Error::other("the cache is not filled"))?;
     let clock = clock();
-    let version = capture.snapshot().resource_version;
-    let bookmark = served.hub.bookmark().frame(version, Marker::None);
+    let bookmark = served
+        .hub
+        .bookmark()
+        .frame(capture.snapshot().resource_version, Marker::None);
     let header = CheckpointHeader::new(
         served.cache.kind(),
         cluster,

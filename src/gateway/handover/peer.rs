@@ -71,7 +71,6 @@ impl HandoverError {
         matches!(self, Self::Send(_) | Self::TimedOut)
     }
 
-    /// The label for metrics.
     pub(super) const fn outcome(&self) -> HandoverOutcome {
         match self {
             Self::Missing | Self::Alone => HandoverOutcome::Missing,
@@ -123,8 +122,11 @@ impl HandoverPeer {
     ) -> Result<Self, HandoverError> {
         let scheme = settings.from.scheme_str().unwrap_or("https");
         let url: Result<Uri, _> = format!("{scheme}://{address}").parse();
-        let host = settings.from.host().unwrap_or_default();
-        let host = host.trim_matches(|c| matches!(c, '[' | ']'));
+        let host = settings
+            .from
+            .host()
+            .unwrap_or_default()
+            .trim_matches(|c| matches!(c, '[' | ']'));
         let source = ConnectSource::Peer {
             url: url.map_err(|error| HandoverError::Refused(error.to_string()))?,
             ca_file: settings.ca_file.clone(),
@@ -157,8 +159,9 @@ impl HandoverPeer {
     ) -> Result<T, HandoverError> {
         let response = self.ask(target, INDEX_HEAD_TIME_MAX).await?;
         let body = Limited::new(response.into_body(), len_max).collect();
-        let body = in_time(SILENCE_MAX, body).await?;
-        let body = body.map_err(|error| HandoverError::Cut(error.to_string()))?;
+        let body = in_time(SILENCE_MAX, body)
+            .await?
+            .map_err(|error| HandoverError::Cut(error.to_string()))?;
         serde_json::from_slice(&body.to_bytes())
             .map_err(|error| HandoverError::Refused(error.to_string()))
     }
@@ -196,8 +199,9 @@ impl HandoverPeer {
         target: &HandoverTarget,
         time_max: Duration,
     ) -> Result<Response<ResponseBody>, HandoverError> {
-        let request = Request::get(target.path()).body(());
-        let request = request.map_err(|error| HandoverError::Refused(error.to_string()))?;
+        let request = Request::get(target.path())
+            .body(())
+            .map_err(|error| HandoverError::Refused(error.to_string()))?;
         let response = in_time(time_max, self.client.send(request)).await??;
         match response.status() {
             StatusCode::OK => Ok(response),
@@ -220,8 +224,9 @@ async fn in_time<T>(
     limit: Duration,
     work: impl Future<Output = T> + Send,
 ) -> Result<T, HandoverError> {
-    let work = timeout(limit, work).await;
-    work.map_err(|_| HandoverError::TimedOut)
+    timeout(limit, work)
+        .await
+        .map_err(|_| HandoverError::TimedOut)
 }
 
 /// Passes a body to the thread that decodes it; returns its length. Ends early if the thread has seen enough.
@@ -232,8 +237,10 @@ async fn receive(
 ) -> Result<u64, HandoverError> {
     let mut len = 0;
     while let Some(frame) = in_time(SILENCE_MAX, body.frame()).await? {
-        let frame = frame.map_err(|error| HandoverError::Cut(error.to_string()))?;
-        let chunk: Bytes = frame.into_data().unwrap_or_default();
+        let chunk: Bytes = frame
+            .map_err(|error| HandoverError::Cut(error.to_string()))?
+            .into_data()
+            .unwrap_or_default();
         len += chunk.len() as u64;
         if len > len_max {
             return Err(HandoverError::TooLong);

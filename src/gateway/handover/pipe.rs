@@ -22,14 +22,12 @@ const CHUNKS_MAX: usize = 4;
 #[cfg(feature = "sim")]
 const CHUNKS_MAX: usize = 1 << 16;
 
-/// What a pipe carries.
 enum PipeItem {
     Chunk(Bytes),
     /// The state is complete.
     End,
 }
 
-/// The sending end.
 pub(super) struct PipeSender(mpsc::Sender<PipeItem>);
 
 /// The receiving end, for a thread: a file, as long as the sender has not failed.
@@ -111,14 +109,15 @@ impl Drop for PipeBody {
 
 impl PipeSender {
     pub(super) async fn send(&self, chunk: Bytes) -> Result<(), PipeError> {
-        let sent = self.0.send(PipeItem::Chunk(chunk)).await;
-        sent.map_err(|_| PipeError)
+        self.0
+            .send(PipeItem::Chunk(chunk))
+            .await
+            .map_err(|_| PipeError)
     }
 
     /// Tells the receiver that the state is complete. Without this call it was cut.
     pub(super) async fn end(self) -> Result<(), PipeError> {
-        let sent = self.0.send(PipeItem::End).await;
-        sent.map_err(|_| PipeError)
+        self.0.send(PipeItem::End).await.map_err(|_| PipeError)
     }
 }
 
@@ -246,7 +245,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn what_is_sent_is_read_and_a_cut_is_an_error() {
+    async fn sent_bytes_are_read_and_a_truncation_is_an_error() {
         for is_whole in [true, false] {
             let (sender, mut reader) = to_thread();
             let read = spawn_blocking(move || {

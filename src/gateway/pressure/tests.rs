@@ -26,8 +26,10 @@ fn fresh() -> PressureMachine {
 }
 
 fn levels(machine: &mut PressureMachine, readings: &[usize]) -> Vec<usize> {
-    let level = |resident: &usize| machine.decide(all(*resident)).level.number();
-    readings.iter().map(level).collect()
+    readings
+        .iter()
+        .map(|resident| machine.decide(all(*resident)).level.number())
+        .collect()
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn recent_events_stay_until_new_watches_would_have_to_be_refused() {
 }
 
 #[test]
-fn what_can_be_made_again_is_dropped_again_only_if_that_helps() {
+fn derived_data_is_dropped_again_only_if_that_helps() {
     for (derived, expected) in [(20, 1), (21, 4)] {
         let mut machine = fresh();
         let reading = MemoryReading {

@@ -103,8 +103,8 @@ impl RebalancePlan {
     pub(super) fn decide(&mut self, reading: LoadReading<'_>, round_max: u64) -> RebalanceDecision {
         let LoadReading { at, own, peers } = reading;
         self.series.take_if(|series| series.has_arrived(peers));
-        let is_over = |hour: &mut HourBudget| at.duration_since(hour.began) >= HOUR;
-        self.hour.take_if(is_over);
+        self.hour
+            .take_if(|hour| at.duration_since(hour.began) >= HOUR);
         let Ok(others @ 1..) = u64::try_from(peers.len()) else {
             return RebalanceDecision::Alone;
         };

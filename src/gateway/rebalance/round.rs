@@ -24,7 +24,6 @@ pub(super) struct RoundOrder {
 pub(super) struct Round {
     connections: OldestConnections,
     order: RoundOrder,
-    /// Counts the connections.
     recalls: IntCounter,
     sent: usize,
     /// When the rate allows the next connection.
@@ -75,8 +74,9 @@ impl Round {
     }
 
     fn pause_after(&self, watches: usize) -> Duration {
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        SECOND.saturating_mul(count(watches)) / count(self.order.per_second).max(1)
+        let watches = u32::try_from(watches).unwrap_or(u32::MAX);
+        let per_second = u32::try_from(self.order.per_second).unwrap_or(u32::MAX);
+        SECOND.saturating_mul(watches) / per_second.max(1)
     }
 }
 

@@ -8,7 +8,6 @@ use tracing::{info, warn};
 
 use super::{Registry, RegistryState};
 use crate::error_chain::one_line;
-use crate::gateway::slot::Slot;
 use crate::resource::CacheKey;
 use crate::upstream::discovery::{DiscoverError, Discovery, discover};
 use crate::upstream::gates::gates;
@@ -87,12 +86,14 @@ impl Registry {
 
     /// Caches of resources that have another kind, scope or other verbs now, such as a custom resource that was deleted and created anew.
     fn redefined(&self, discovery: &Discovery) -> Vec<CacheKey> {
-        let is_redefined = |(key, slot): &(CacheKey, Arc<Slot>)| {
-            let now = discovery.resource(&key.gvr);
-            now.is_some_and(|now| *now != slot.definition)
-        };
-        let slots = self.slots().into_iter();
-        slots.filter(is_redefined).map(|(key, _)| key).collect()
+        self.slots()
+            .into_iter()
+            .filter(|(key, slot)| {
+                let now = discovery.resource(&key.gvr);
+                now.is_some_and(|now| *now != slot.definition)
+            })
+            .map(|(key, _)| key)
+            .collect()
     }
 
     /// Resources whose watches must end. A resource must be missing twice in a row, because a starting API server offers custom resources a

@@ -26,8 +26,7 @@ const DISCOVERY_POLL: Duration = Duration::from_millis(100);
 impl Registry {
     /// The handover of a cache from other gateways, if there are any.
     pub(super) fn handover(&self, key: &CacheKey) -> Option<CacheHandover> {
-        let handover = self.settings.handover.as_ref()?;
-        Some(handover.of(key, &self.metrics))
+        Some(self.settings.handover.as_ref()?.of(key, &self.metrics))
     }
 
     /// The other gateways, if any are named.
@@ -37,11 +36,14 @@ impl Registry {
 
     /// The caches that can be handed over.
     pub(super) fn ready_keys(&self) -> Vec<CacheKey> {
-        let slots = self.slots().into_iter();
-        let ready = slots
+        let ready = self
+            .slots()
+            .into_iter()
             .filter(|(_, slot)| matches!(&*slot.cells.slot_state.borrow(), SlotState::Ready(_)));
-        let current = ready.filter(|(_, slot)| slot.staleness().is_none());
-        current.map(|(key, _)| key).collect()
+        ready
+            .filter(|(_, slot)| slot.staleness().is_none())
+            .map(|(key, _)| key)
+            .collect()
     }
 
     /// Hands a cache over. A cache that is not ready is not started: the other gateway had to wait for upstream either way. A stale one is

@@ -34,8 +34,7 @@ impl Registry {
         metrics: &MemoryMetrics,
         resident: ResidentMemory,
     ) -> MemoryReading {
-        let slots = self.slots();
-        let caches: Vec<_> = slots.iter().map(|(_, slot)| slot.memory()).collect();
+        let caches: Vec<_> = self.slots().iter().map(|(_, slot)| slot.memory()).collect();
         let parts = self.memory_parts(&caches, resident);
         let named = parts.map(|(_, len)| len).into_iter().sum();
         let rest = UnnamedMemory::new(named, resident, self.at_start);
@@ -48,15 +47,16 @@ impl Registry {
         }
         let total = i64::try_from(resident.total).unwrap_or(i64::MAX);
         metrics.resident.set(total);
-        let sum = |counts: fn(MemoryPart) -> bool| {
-            let counted = parts.iter().filter(|(part, _)| counts(*part));
-            counted.map(|(_, len)| *len).fold(0, usize::saturating_add)
-        };
+        let derived = parts
+            .iter()
+            .filter(|(part, _)| *part == MemoryPart::Frames || *part == MemoryPart::Blocks)
+            .map(|(_, len)| *len)
+            .fold(0, usize::saturating_add);
         MemoryReading {
             resident: resident.total,
             // What is free is not in use.
             held: named.saturating_add(rest.other),
-            derived: sum(|part| part == MemoryPart::Frames || part == MemoryPart::Blocks),
+            derived,
             history: caches
                 .iter()
                 .map(|cache| cache.history.events)
@@ -83,7 +83,6 @@ impl Registry {
         let requests = admission.lists_running.get()
             + admission.lists_slow.get()
             + self.metrics.passthrough().requests_active.get();
-        let count = |gauge: i64| usize::try_from(gauge).unwrap_or(0);
         let watches = usize::try_from(self.metrics.cached_watches()).unwrap_or(usize::MAX);
         let connections = count(self.listener.connections.get());
         let watching = watches.min(connections);
@@ -134,9 +133,8 @@ const fn own_len(memory: ResidentMemory) -> usize {
 /// What is resident and belongs to none of the parts that are counted or estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnnamedMemory {
-    /// What is allocated.
     other: usize,
-    /// What is not allocated.
+    /// Held by the allocator for later use.
     free: usize,
 }
 
@@ -155,6 +153,10 @@ impl UnnamedMemory {
             free: grown.saturating_sub(allocated),
         }
     }
+}
+
+fn count(gauge: i64) -> usize {
+    usize::try_from(gauge).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_part_is_allocated_or_free_and_completes_the_sum() {
+    fn unnamed_memory_is_other_or_free_and_completes_the_sum() {
         check([20, 12, 5], 20, 0, 0);
         // 75 are allocated since the start, of which 60 are named; 80 came from the system.
         check([100, 12, 80], 80, 15, 5);

@@ -55,7 +55,6 @@ struct MemoryExcess {
     resident: usize,
     /// What is in use although it is to be given back below the bound.
     in_use: usize,
-    /// The bound.
     max: usize,
 }
 
@@ -72,7 +71,6 @@ impl Registry {
         &self.settings.limits.live
     }
 
-    /// The clients' limits.
     pub(in crate::gateway) const fn admission(&self) -> Option<&Admission> {
         self.settings.admission.as_ref()
     }
@@ -99,8 +97,7 @@ impl Registry {
         );
         let mut max = limits.get().memory_max;
         let metrics = self.metrics.memory();
-        let age_min = self.settings.history_age_min;
-        let mut machine = PressureMachine::new(max, history_max, age_min);
+        let mut machine = PressureMachine::new(max, history_max, self.settings.history_age_min);
         let mut evicted_at: Option<Instant> = None;
         loop {
             metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
@@ -111,7 +108,7 @@ impl Registry {
             let reading = self.read_memory(&metrics, resident);
             let decision = machine.decide(reading);
             self.relieve(decision);
-            report(&metrics, decision, (reading, max));
+            report(&metrics, decision, reading, max);
             let is_pausing = evicted_at.is_some_and(|at| at.elapsed() < EVICTION_PAUSE);
             let excess = MemoryExcess {
                 resident: resident.total.saturating_sub(max),
@@ -161,15 +158,17 @@ impl Registry {
     }
 }
 
-/// Logs and counts a change of the level. `memory` is what was read, and the bound.
-fn report(metrics: &MemoryMetrics, decision: PressureDecision, memory: (MemoryReading, usize)) {
+/// Logs and counts a change of the level.
+fn report(metrics: &MemoryMetrics, decision: PressureDecision, reading: MemoryReading, max: usize) {
     let PressureDecision { level, before, .. } = decision;
-    let (MemoryReading { resident, held, .. }, max) = memory;
+    let MemoryReading { resident, held, .. } = reading;
     metrics
         .pressure
         .set(i64::try_from(level.number()).unwrap_or(i64::MAX));
-    let taken = PressureStep::VARIANTS.iter().copied();
-    let taken = taken.filter(|step| level.includes(*step) && !before.includes(*step));
+    let taken = PressureStep::VARIANTS
+        .iter()
+        .copied()
+        .filter(|step| level.includes(*step) && !before.includes(*step));
     taken.for_each(|step| metrics.steps.inc(step));
     if level == before {
         return;
@@ -230,24 +229,22 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T>
             .collect();
     }
     let is_severe = resident > max / SEVERE_FRACTION;
-    let may_go = |candidate: &Candidate<T>| match candidate.rank {
+    let excess = if resident > 0 { resident } else { in_use };
+    candidates.retain(|candidate| match candidate.rank {
         EvictionRank::Outgrown => false,
         // Below the bound too: while new watches are refused, one that is being filled must not go on for as long as upstream takes.
         EvictionRank::Filling => true,
         EvictionRank::Unwatched => candidate.len >= LEN_MIN,
         EvictionRank::Watched => candidate.len >= LEN_MIN && is_severe,
-    };
-    let excess = if resident > 0 { resident } else { in_use };
-    candidates.retain(may_go);
+    });
     // Those that are being filled come last: what others keep unused may be enough for them.
     candidates.sort_by_key(|candidate| (is_filling(candidate), candidate.rank, candidate.used_at));
     let mut freed = 0;
-    let is_needed = |candidate: &Candidate<T>| {
+    let needed = candidates.into_iter().take_while(|candidate| {
         let is_needed = freed < excess;
         freed += candidate.len;
         is_needed
-    };
-    let needed = candidates.into_iter().take_while(is_needed);
+    });
     needed.map(|candidate| candidate.cache).collect()
 }
 
@@ -264,13 +261,15 @@ mod tests {
     #[track_caller]
     fn check(rows: &[Row], len: usize, expected: &[&str]) {
         let now = Instant::now() + Duration::from_secs(3600);
-        let candidate = |&(cache, rank, age, len): &Row| Candidate {
-            cache,
-            rank,
-            used_at: now - Duration::from_secs(age),
-            len: len * MIB,
-        };
-        let candidates = rows.iter().map(candidate).collect();
+        let candidates = rows
+            .iter()
+            .map(|&(cache, rank, age, len)| Candidate {
+                cache,
+                rank,
+                used_at: now - Duration::from_secs(age),
+                len: len * MIB,
+            })
+            .collect();
         let excess = MemoryExcess {
             resident: len.saturating_sub(MAX),
             in_use: 0,
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_least_goes_first_and_no_more_than_needed() {
+    fn the_least_useful_caches_are_evicted_first_and_no_more_than_needed() {
         use EvictionRank::{Filling, Unwatched, Watched};
         let rows = [
             ("old watched", Watched, 900, 50),

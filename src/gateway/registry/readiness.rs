@@ -4,10 +4,8 @@ use super::Registry;
 use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::gateway::pressure::PressureLevel;
 use crate::metrics::{PressureStep, ReadinessLabel};
-use crate::resource::CacheKey;
 
 impl Registry {
-    /// Whether all checks pass.
     pub(super) fn is_ready(&self) -> bool {
         self.checks().iter().all(ReadinessCheck::has_passed)
     }
@@ -37,8 +35,10 @@ impl Readiness for Registry {
             })
             .collect();
         // A pinned resource that has no slot yet is reported, too.
-        let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
-        let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
+        let missing = self
+            .pinned
+            .iter()
+            .filter(|(key, _)| !slots.iter().any(|(started, _)| started == *key));
         checks.extend(missing.map(|(key, filled)| {
             let reason = match self.may_cache(&key.gvr) {
                 Ok(()) => "not offered upstream".to_owned(),

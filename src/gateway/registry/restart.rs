@@ -11,8 +11,7 @@ use crate::resource::CacheKey;
 
 impl Registry {
     pub(super) fn checkpoint(&self, key: &CacheKey) -> Option<Checkpoint> {
-        let checkpoints = self.settings.checkpoints.as_ref()?;
-        checkpoints.of(key, &self.metrics)
+        self.settings.checkpoints.as_ref()?.of(key, &self.metrics)
     }
 
     /// Starts the caches that have a checkpoint: their clients will come back.

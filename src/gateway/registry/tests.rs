@@ -257,7 +257,7 @@ fn requests_last_as_long_as_on_the_api_server() {
 }
 
 #[test]
-fn only_what_was_authorized_is_shared_where_callers_are_told_apart() {
+fn table_watches_are_shared_without_authentication_or_once_authorized() {
     let plain = HeaderMap::new();
     let mut impersonating = HeaderMap::new();
     let root = http::HeaderValue::from_static("root");
@@ -532,7 +532,7 @@ async fn a_ready_cache_serves_what_discovery_lacks_until_it_is_missing_twice() {
 }
 
 #[tokio::test]
-async fn what_says_that_a_definition_may_have_changed_has_discovery_read_again() {
+async fn signs_of_a_changed_definition_trigger_discovery() {
     let metrics = Metrics::new().unwrap();
     let wanted = Arc::new(Notify::new());
     let recorder = ResourceRecorder::new(&metrics, &config_maps(), DrainFlag::default())

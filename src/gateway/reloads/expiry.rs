@@ -65,8 +65,9 @@ impl ExpiryLog {
         if !self.log.is_due(state) {
             return;
         }
-        let at = Timestamp::from_second(expires_at).map(|at| at.to_string());
-        let at = at.unwrap_or_default();
+        let at = Timestamp::from_second(expires_at)
+            .map(|at| at.to_string())
+            .unwrap_or_default();
         match state {
             ExpiryState::Soon => warn!(file, at, "expires within a day and must be renewed"),
             ExpiryState::Expired => warn!(file, at, "has expired and must be renewed"),
@@ -80,7 +81,7 @@ mod tests {
     use crate::metrics::captured_log::CapturedLog;
 
     #[tokio::test(start_paused = true)]
-    async fn what_expires_is_logged_before_after_and_when_it_is_renewed() {
+    async fn expiry_is_logged_before_after_and_on_renewal() {
         let (log, _guard) = CapturedLog::start();
         let mut serving = ExpiryLog::of(FileKind::ServingCertificate);
         let hour = 3_600;

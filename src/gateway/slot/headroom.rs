@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_evicted_cache_needs_ages() {
+    fn the_headroom_of_an_evicted_cache_ages() {
         let mut headroom = Headroom::default();
         headroom.evict(300);
         headroom.age();

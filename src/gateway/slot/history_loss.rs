@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_another_process_has_seen_counts_once() {
+    async fn history_loss_seen_by_another_process_counts_once() {
         let loss = HistoryLoss::default();
         loss.learn(ResourceVersion(0));
         assert!(!loss.covers(ResourceVersion(0)));

@@ -169,8 +169,7 @@ impl CacheKeeper {
         loop {
             let outcome = self.run_attempt().await;
             let is_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
-            let may_be_at_fault = may_be_at_fault(&outcome);
-            self.prior.end_attempt(is_served, may_be_at_fault);
+            self.prior.end_attempt(is_served, may_be_at_fault(&outcome));
             self.headroom.end_attempt(is_served);
             let Some(wait) = self.conclude(outcome) else {
                 return;
@@ -284,7 +283,6 @@ impl CacheKeeper {
         }
     }
 
-    /// An empty cache.
     fn writer(&self, kind: ResourceKind, hub: &Arc<Hub>) -> CacheWriter {
         let parts = &self.parts;
         let observer = (parts.observer)(Arc::clone(hub));
@@ -337,11 +335,14 @@ impl CacheKeeper {
     /// Whether there is no room for a cache. One that replaces another, which has just ended, needs none but below the bound.
     fn is_memory_short(&self) -> bool {
         let max = self.parts.limits.live.get().memory_max;
-        let is_exceeded = |len: usize| len.saturating_add(self.headroom.len()) > max;
-        let room = self.headroom.of_further_cache();
-        let has_room = room.is_none_or(|len| self.parts.room.is_for(len));
+        let has_room = self
+            .headroom
+            .of_further_cache()
+            .is_none_or(|len| self.parts.room.is_for(len));
         // Many caches may have begun since the reading that the room is of.
-        max > 0 && (!has_room || in_use().is_some_and(is_exceeded))
+        max > 0
+            && (!has_room
+                || in_use().is_some_and(|len| len.saturating_add(self.headroom.len()) > max))
     }
 
     /// Sets the state after an attempt. Returns the pause before the next one; `None` if there is none.

@@ -15,7 +15,6 @@ use crate::metrics::{HandoverOutcome, RestoreOutcome};
 pub(super) enum StateOrigin {
     /// The checkpoint of this gateway.
     Checkpoint,
-    /// Another gateway.
     Peer,
 }
 
@@ -139,8 +138,7 @@ impl PriorStates {
             (Some(checkpoint), Some(_)) => checkpoint.is_recent().await,
             (Some(_) | None, _) => true,
         };
-        let checkpoint_at = |is_turn| checkpoint.filter(|_| is_turn);
-        if let Some(content) = restore(checkpoint_at(is_first), wanted).await {
+        if let Some(content) = restore(checkpoint.filter(|_| is_first), wanted).await {
             return Some((content, StateOrigin::Checkpoint));
         }
         if let Some(handover) = handover
@@ -148,7 +146,7 @@ impl PriorStates {
         {
             return Some((content, StateOrigin::Peer));
         }
-        let content = restore(checkpoint_at(!is_first), wanted).await?;
+        let content = restore(checkpoint.filter(|_| !is_first), wanted).await?;
         Some((content, StateOrigin::Checkpoint))
     }
 

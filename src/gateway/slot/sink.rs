@@ -52,8 +52,9 @@ impl CacheLen {
     /// begun.
     pub(super) fn needed(&self) -> usize {
         let CacheLens { total, history } = *self.0.lock();
-        let objects = total.saturating_sub(history.events + history.tombstones);
-        objects.max(history.initial)
+        total
+            .saturating_sub(history.events + history.tombstones)
+            .max(history.initial)
     }
 
     fn store(&self, cache: &CacheSink) {
@@ -193,8 +194,10 @@ impl SlotSink {
         let Some(snapshot) = self.served.cache.snapshot() else {
             return;
         };
-        let ready = || self.recorder.filled();
-        if self.slot_state.serve(&self.served, ready) {
+        if self
+            .slot_state
+            .serve(&self.served, || self.recorder.filled())
+        {
             let (objects, version) = (snapshot.objects.len(), snapshot.resource_version);
             let resource = self.served.cache.kind().cache_key();
             tracing::info!(%resource, objects, %version, "serving from memory");

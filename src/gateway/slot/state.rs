@@ -20,7 +20,6 @@ pub(in crate::gateway) enum SlotState {
     OtherEncoding,
     /// Upstream no longer has the resource.
     Gone,
-    /// The slot was closed.
     Closed,
 }
 
@@ -54,7 +53,6 @@ impl SlotStateMachine {
         self.state.borrow()
     }
 
-    /// Follows the state.
     pub(in crate::gateway) fn subscribe(&self) -> watch::Receiver<SlotState> {
         self.state.subscribe()
     }
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_a_ready_slot_before_all_that_must_come_first() {
+    fn a_slot_becomes_ready_only_after_its_preparation() {
         let filled = Arc::new(OnceLock::new());
         let (slot_state, served) = (SlotStateMachine::new(Arc::clone(&filled)), served());
         let seen = slot_state.subscribe();

@@ -182,8 +182,10 @@ impl Stage {
     }
 
     async fn ready(&self) -> ServedResource {
-        let is_ready = |state: &SlotState| matches!(state, SlotState::Ready(_));
-        let SlotState::Ready(served) = self.wait_for_state(is_ready).await else {
+        let SlotState::Ready(served) = self
+            .wait_for_state(|state| matches!(state, SlotState::Ready(_)))
+            .await
+        else {
             unreachable!("waited for this state")
         };
         served
@@ -589,21 +591,22 @@ async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
         parts.encoding = Encoding::Protobuf;
     })
     .await;
-    let not_offered = |state: &SlotState| matches!(state, SlotState::OtherEncoding);
-    stage.wait_for_state(not_offered).await;
+    stage
+        .wait_for_state(|state| matches!(state, SlotState::OtherEncoding))
+        .await;
     server.send(apiserver.address()).unwrap();
-    let forbidden =
-        |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Forbidden));
-    stage.wait_for_state(forbidden).await;
+    stage
+        .wait_for_state(|state| matches!(state, SlotState::GivenUp(GiveUpReason::Forbidden)))
+        .await;
 }
 
 #[tokio::test]
 async fn a_resource_whose_probe_gets_no_permit_is_given_up_as_saturated() {
     let mut permits = None;
     let stage = Stage::new(|parts| permits = Some(parts.client.saturate_calls())).await;
-    let saturated =
-        |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Saturated));
-    stage.wait_for_state(saturated).await;
+    stage
+        .wait_for_state(|state| matches!(state, SlotState::GivenUp(GiveUpReason::Saturated)))
+        .await;
     drop(permits);
     stage.ready().await;
 }
@@ -671,7 +674,7 @@ async fn server_of_two_pages(items: usize) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_long_list_sees_how_far_it_is() {
+async fn clients_that_wait_for_a_long_list_see_its_progress() {
     let client = connect(server_of_two_pages(600).await).await;
     let stage = Stage::new(|parts| parts.client = client).await;
     let words = "starting, 512 objects listed so far";

@@ -38,10 +38,7 @@ async fn wait(
     upstream: &Arc<Upstream>,
 ) -> JoinHandle<Option<usize>> {
     let (question, upstream) = (Arc::clone(question), Arc::clone(upstream));
-    let answer = async move {
-        let ask = move || Arc::clone(&upstream).ask();
-        question.answer(ask).await
-    };
+    let answer = async move { question.answer(move || Arc::clone(&upstream).ask()).await };
     let answer = tokio::spawn(answer);
     // Once for the caller, once for the task that it starts.
     tokio::task::yield_now().await;
@@ -50,7 +47,7 @@ async fn wait(
 }
 
 #[tokio::test]
-async fn callers_share_the_next_question_and_one_that_panics_hangs_nobody() {
+async fn callers_share_the_next_question_and_a_panic_hangs_no_other() {
     let (question, upstream) = (Arc::default(), Upstream::new());
     let first = wait(&question, &upstream).await;
     assert_eq!(upstream.asked(), 1);
@@ -72,7 +69,7 @@ async fn callers_share_the_next_question_and_one_that_panics_hangs_nobody() {
 }
 
 #[tokio::test]
-async fn a_question_goes_on_without_its_caller_and_one_that_nobody_waits_for_is_not_asked() {
+async fn a_question_outlives_its_caller_and_one_without_callers_is_not_asked() {
     let (question, upstream) = (Arc::default(), Upstream::new());
     let first = wait(&question, &upstream).await;
     let second = wait(&question, &upstream).await;

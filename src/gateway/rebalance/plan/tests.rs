@@ -20,8 +20,10 @@ impl RebalancePlan {
 }
 
 fn peers(watches: &[u64]) -> PeerWatches {
-    let at = |(index, watches): (u16, &u64)| (SocketAddr::from(([10, 0, 0, 1], index)), *watches);
-    (0..).zip(watches).map(at).collect()
+    (0..)
+        .zip(watches)
+        .map(|(index, watches)| (SocketAddr::from(([10, 0, 0, 1], index)), *watches))
+        .collect()
 }
 
 #[track_caller]
@@ -295,8 +297,10 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 fn reported(peers: &[(u16, u64)]) -> PeerWatches {
-    let at = |(index, watches): &(u16, u64)| (SocketAddr::from(([10, 0, 0, 1], *index)), *watches);
-    peers.iter().map(at).collect()
+    peers
+        .iter()
+        .map(|(index, watches)| (SocketAddr::from(([10, 0, 0, 1], *index)), *watches))
+        .collect()
 }
 
 proptest! {
