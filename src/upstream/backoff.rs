@@ -115,8 +115,10 @@ impl Backoff {
     /// Returns the next wait, which is at least `floor`: the value of `Retry-After`, honoured up to [`FLOOR_MAX`]. The
     /// jitter is added to the floor, because the other clients were given the same floor.
     pub fn next_at_least(&mut self, now: Instant, random: u64, floor: Duration) -> Duration {
-        let is_healthy = |since| now.saturating_duration_since(since) > self.reset_after;
-        if self.last_wait_end.is_some_and(is_healthy) {
+        if self
+            .last_wait_end
+            .is_some_and(|since| now.saturating_duration_since(since) > self.reset_after)
+        {
             self.step = self.step_first;
         }
         let delay = self.step.max(floor.min(FLOOR_MAX)) + fraction(self.step, random);

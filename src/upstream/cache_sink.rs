@@ -184,8 +184,9 @@ impl CacheSink {
 
     /// Publishes the first changes of a list that was compared with the state.
     fn begin_changes(&mut self, difference: ListDifference) -> Result<(), UpstreamWentBack> {
-        let begun = self.writer.begin_changes(difference);
-        begun.map_err(|_| UpstreamWentBack)?;
+        self.writer
+            .begin_changes(difference)
+            .map_err(|_| UpstreamWentBack)?;
         self.continue_list();
         Ok(())
     }

@@ -383,14 +383,15 @@ impl ClientStack {
         let expiry = secrets::resolve(&mut config, plugins).await?;
         // Building blocks, too: it reads files.
         let building =
-            spawn_blocking(move || Self::build(&config, servers, (files, expiry), previous));
+            spawn_blocking(move || Self::build(&config, servers, files, expiry, previous));
         building.await.map_err(|_| ConnectError::Interrupted)?
     }
 
     fn build(
         config: &Config,
         mut servers: Vec<Uri>,
-        (files, expiry): (Vec<PathBuf>, Expiry),
+        files: Vec<PathBuf>,
+        expiry: Expiry,
         previous: Option<Arc<Self>>,
     ) -> Result<Self, ConnectError> {
         transport::install_crypto_provider();

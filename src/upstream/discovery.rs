@@ -59,24 +59,26 @@ impl Discovery {
     /// The same with what was known `before` of the parts that could not be discovered now.
     #[must_use]
     pub fn keeping(mut self, before: &Self) -> Self {
-        let is_kept = |gvr: &Gvr| {
-            let path = match &*gvr.group {
-                "" => format!("/api/{}", gvr.version),
-                group => format!("/apis/{group}/{}", gvr.version),
-            };
-            let is_below = |part: &FailedPart| {
-                let rest = path.strip_prefix(&*part.path);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            self.failed.iter().any(is_below)
-        };
         let kept: Vec<_> = before
             .resources()
-            .filter(|known| is_kept(&known.gvr) && !self.resources.contains_key(&known.gvr))
+            .filter(|known| self.has_failed(&known.gvr))
+            .filter(|known| !self.resources.contains_key(&known.gvr))
             .cloned()
             .collect();
         self.add(kept);
         self
+    }
+
+    /// Whether the part that names this resource could not be read.
+    fn has_failed(&self, gvr: &Gvr) -> bool {
+        let path = match &*gvr.group {
+            "" => format!("/api/{}", gvr.version),
+            group => format!("/apis/{group}/{}", gvr.version),
+        };
+        self.failed.iter().any(|part| {
+            let rest = path.strip_prefix(&*part.path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
     }
 
     fn add(&mut self, found: Vec<DiscoveredResource>) {

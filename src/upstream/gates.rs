@@ -64,7 +64,7 @@ mod tests {
     use crate::upstream::client::ConnectSource;
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_stops_half_way_holds_up_nobody() {
+    async fn an_answer_that_stalls_does_not_delay_the_start() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {

@@ -2,8 +2,6 @@
 
 #[cfg(feature = "gateway")]
 use crate::cache::Snapshot;
-#[cfg(feature = "gateway")]
-use crate::resource::Object;
 use crate::resource::{ObjectKey, ResourceVersion};
 
 /// Names and versions of all objects of a resource, read consistently.
@@ -33,10 +31,13 @@ impl ObjectVersions {
     #[cfg(feature = "gateway")]
     #[must_use]
     pub fn matches(&self, snapshot: &Snapshot) -> bool {
-        let is_same = |(object, (key, version)): (&Object, &(ObjectKey, ResourceVersion))| {
-            object.key() == *key && object.resource_version() == *version
-        };
         snapshot.objects.len() == self.entries.len()
-            && snapshot.objects.iter().zip(&self.entries).all(is_same)
+            && snapshot
+                .objects
+                .iter()
+                .zip(&self.entries)
+                .all(|(object, (key, version))| {
+                    object.key() == *key && object.resource_version() == *version
+                })
     }
 }

@@ -30,7 +30,7 @@ pub enum LateChange {
 /// state's, except those of [`Sink::late`]. An event at exactly that version either repeats an event that was applied, which the sink must leave out, or is
 /// another part of the same transaction.
 pub trait Sink: Send + fmt::Debug {
-    /// A watch was opened.
+    /// A watch was opened; its first events follow.
     fn watch_opened(&mut self) {}
 
     /// Bytes arrived at this time. The events of the next batch are in them, and in those that follow until it is published.
@@ -52,7 +52,7 @@ pub trait Sink: Send + fmt::Debug {
     /// The sink cannot go back to this version. The driver ends.
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack>;
 
-    /// Adds one live event.
+    /// Adds one live event to the batch that [`Sink::publish`] ends.
     fn live(&mut self, kind: EventKind, object: Object);
 
     /// An event arrived whose version is below the state's. A deletion of an object that is held is applied, because its uid does not come

@@ -81,10 +81,6 @@ fn a_state_from_before_is_restored_in_turns_and_what_a_list_leaves_is_freed_in_t
     let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
     let cache = Arc::clone(writer.cache());
     let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(()));
-    let past = |version: u64| PastEvent {
-        change: Change::Put(Sample::new(&format!("a/{version}"), version).object()),
-        arrived_at: now(),
-    };
     let state = PriorState {
         base: ObjectMap::default(),
         base_version: ResourceVersion(10),
@@ -92,7 +88,12 @@ fn a_state_from_before_is_restored_in_turns_and_what_a_list_leaves_is_freed_in_t
         proven: ResourceVersion(0),
         lost: ResourceVersion(0),
         gaps: Vec::new(),
-        events: (11..2_011).map(past).collect(),
+        events: (11..2_011)
+            .map(|version| PastEvent {
+                change: Change::Put(Sample::new(&format!("a/{version}"), version).object()),
+                arrived_at: now(),
+            })
+            .collect(),
         version: ResourceVersion(2_010),
     };
     let mut context = Context::from_waker(Waker::noop());

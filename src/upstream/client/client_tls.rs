@@ -44,10 +44,11 @@ pub(super) fn client_config(config: &Config, base: &Uri) -> Result<ClientConfig,
 fn root_store(authorities: &[Vec<u8>]) -> Result<RootCertStore, ConnectError> {
     let mut store = RootCertStore::empty();
     for der in authorities {
-        let added = store.add(CertificateDer::from_slice(der));
-        added.map_err(|error| ConnectError::BadAuthority {
-            reason: error.to_string(),
-        })?;
+        store
+            .add(CertificateDer::from_slice(der))
+            .map_err(|error| ConnectError::BadAuthority {
+                reason: error.to_string(),
+            })?;
     }
     Ok(store)
 }

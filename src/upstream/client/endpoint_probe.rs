@@ -112,13 +112,14 @@ impl Client {
             }
         };
         let cluster = self.read_until(until, index, CLUSTER_PATH).await;
-        let is_unauthorized = |cluster: &(StatusCode, _)| cluster.0 == StatusCode::UNAUTHORIZED;
         ProbeOutcome::Answered(ProbeAnswer {
             unready: status
                 .is_server_error()
                 .then(|| format!("{READY_PATH} answers {status}")),
             is_authorized: status != StatusCode::UNAUTHORIZED
-                && !cluster.as_ref().is_ok_and(is_unauthorized),
+                && !cluster
+                    .as_ref()
+                    .is_ok_and(|cluster| cluster.0 == StatusCode::UNAUTHORIZED),
             uid: cluster.map_or(ClusterUid::Untold, |(status, body)| {
                 cluster_uid(status, body.as_deref())
             }),
@@ -151,8 +152,11 @@ impl Client {
         *request.uri_mut() = http::Uri::from_static(path);
         let json = HeaderValue::from_static("application/json, */*");
         request.headers_mut().insert(ACCEPT, json);
-        let response = self.send_check(index, request).await;
-        let (head, body) = response.map_err(|error| unanswered(&error))?.into_parts();
+        let (head, body) = self
+            .send_check(index, request)
+            .await
+            .map_err(|error| unanswered(&error))?
+            .into_parts();
         let body = Limited::<ResponseBody>::new(body, ANSWER_LEN_MAX)
             .collect()
             .await;

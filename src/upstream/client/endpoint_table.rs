@@ -31,7 +31,6 @@ const LAG_MAX: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
     Answered(ProbeAnswer),
-    /// It cannot be reached.
     Failed {
         failure: EndpointFailure,
         reason: String,
@@ -84,8 +83,10 @@ pub(super) struct EndpointChoice {
 impl EndpointChoice {
     /// The endpoint for the next attempt of a request that these endpoints have failed.
     pub(super) fn next(&self, failed: &[usize]) -> Option<usize> {
-        let mut targets = self.targets.iter().copied();
-        targets.find(|index| !failed.contains(index))
+        self.targets
+            .iter()
+            .copied()
+            .find(|index| !failed.contains(index))
     }
 
     /// Whether another endpoint became active so recently that its caches may be behind what the last one has answered.
@@ -133,6 +134,19 @@ struct Endpoint {
     refused_at: Option<Instant>,
 }
 
+impl Endpoint {
+    const fn unchecked(now: Instant) -> Self {
+        Self {
+            state: EndpointState::Unchecked,
+            failure_count: 0,
+            is_member: false,
+            is_authorized: true,
+            ready_since: now,
+            refused_at: None,
+        }
+    }
+}
+
 /// What is known of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClusterIdentity {
@@ -169,16 +183,8 @@ impl EndpointTable {
         return_after: Duration,
         now: Instant,
     ) -> Self {
-        let endpoint = || Endpoint {
-            state: EndpointState::Unchecked,
-            failure_count: 0,
-            is_member: false,
-            is_authorized: true,
-            ready_since: now,
-            refused_at: None,
-        };
         Self {
-            endpoints: (0..count).map(|_| endpoint()).collect(),
+            endpoints: (0..count).map(|_| Endpoint::unchecked(now)).collect(),
             cluster: None,
             preferred,
             active: preferred,
@@ -192,16 +198,17 @@ impl EndpointTable {
         let count = self.endpoints.len();
         let in_order = || (self.active..count).chain(0..self.active);
         let has_ready = in_order().any(|index| self.is_ready(index));
-        let is_target = |index: &usize| {
-            let endpoint = &self.endpoints[*index];
-            match has_ready {
-                true => self.is_ready(*index),
-                false => endpoint.state == EndpointState::Unready && endpoint.is_member,
-            }
-        };
         EndpointChoice {
             active: self.active,
-            targets: in_order().filter(is_target).collect(),
+            targets: in_order()
+                .filter(|index| {
+                    let endpoint = &self.endpoints[*index];
+                    match has_ready {
+                        true => self.is_ready(*index),
+                        false => endpoint.state == EndpointState::Unready && endpoint.is_member,
+                    }
+                })
+                .collect(),
             has_ready,
             foreign: in_order()
                 .filter(|index| self.endpoints[*index].state == EndpointState::Foreign)
@@ -296,8 +303,7 @@ impl EndpointTable {
             return;
         }
         let choice = self.choice();
-        let next = choice.next(&[self.active]);
-        if let Some(index) = next.filter(|_| choice.has_ready) {
+        if let Some(index) = choice.next(&[self.active]).filter(|_| choice.has_ready) {
             self.endpoints[self.active].ready_since = now;
             self.activate(index, now);
         }
@@ -350,8 +356,7 @@ impl EndpointTable {
 
     /// Whether another endpoint is ready and accepts the gateway's credentials.
     fn is_better_than(&self, index: usize) -> bool {
-        let mut others = self.endpoints.iter().enumerate();
-        others.any(|(other, endpoint)| {
+        self.endpoints.iter().enumerate().any(|(other, endpoint)| {
             other != index && self.is_ready(other) && endpoint.is_authorized
         })
     }

@@ -33,7 +33,6 @@ pub trait EndpointRecorder: Send + Sync + std::fmt::Debug {
 
 /// The API servers of a client. A single one is used as it is: it is neither checked nor given up.
 pub(super) struct Endpoints {
-    /// `host:port` of each.
     names: Vec<String>,
     table: Mutex<EndpointTable>,
     choice: watch::Sender<EndpointChoice>,

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read};
 #[cfg(feature = "gateway")]
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -42,11 +42,16 @@ pub(super) fn find(plugin: &ExecConfig) -> Result<(), ConnectError> {
             .map(|folder| folder.join(program))
             .collect(),
     };
-    let is_executable = |place: &PathBuf| access(place, Access::EXEC_OK).is_ok();
     let found: Vec<_> = places.iter().filter(|place| place.is_file()).collect();
     let problem = match found.is_empty() {
         true => "is not there",
-        false if found.iter().any(|place| is_executable(place)) => return Ok(()),
+        false
+            if found
+                .iter()
+                .any(|place| access(*place, Access::EXEC_OK).is_ok()) =>
+        {
+            return Ok(());
+        }
         false => "is not executable",
     };
     Err(ConnectError::Credentials {
@@ -78,18 +83,20 @@ impl ExecCredentialStatus {
 
     /// What is wrong with the credentials, if anything.
     fn fault(&self) -> Option<&'static str> {
-        let is_filled =
-            |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-        let has_cert = is_filled(&self.client_certificate_data);
-        if has_cert != is_filled(&self.client_key_data) {
+        let has_cert = is_filled(self.client_certificate_data.as_deref());
+        if has_cert != is_filled(self.client_key_data.as_deref()) {
             return Some("it returned a certificate without key or a key without certificate");
         }
-        if !has_cert && !is_filled(&self.token) {
+        if !has_cert && !is_filled(self.token.as_deref()) {
             return Some("it returned neither a token nor a certificate");
         }
         let is_bad_time = self.expiration_timestamp.is_some() && self.expires_at().is_none();
         is_bad_time.then_some("its expirationTimestamp is not a timestamp")
     }
+}
+
+fn is_filled(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
 }
 
 #[derive(Deserialize)]
@@ -132,8 +139,9 @@ pub(super) async fn run(plugin: &ExecConfig) -> Result<ExecCredentialStatus, Con
         .spawn()
         .map_err(|error| failed(&format!("cannot be run: {error}")))?;
     let mut running = RunningPlugin(child);
-    let ended = tokio::time::timeout(time_max, read_output(&mut running.0)).await;
-    let ended = ended.map_err(|_elapsed| failed("it took too long"))?;
+    let ended = tokio::time::timeout(time_max, read_output(&mut running.0))
+        .await
+        .map_err(|_elapsed| failed("it took too long"))?;
     let (printed, status) = ended.map_err(|error| failed(&error.to_string()))?;
     if !status.success() {
         return Err(failed(&format!("it failed with {status}")));
@@ -158,12 +166,12 @@ impl Drop for RunningPlugin {
 async fn read_output(child: &mut Child) -> io::Result<(Vec<u8>, ExitStatus)> {
     let mut printed = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        let read = move || {
+        printed = tokio::task::spawn_blocking(move || {
             let mut printed = Vec::new();
             stdout.take(OUTPUT_LEN_MAX).read_to_end(&mut printed)?;
             Ok::<_, io::Error>(printed)
-        };
-        printed = tokio::task::spawn_blocking(read).await??;
+        })
+        .await??;
     }
     loop {
         if let Some(status) = child.try_wait()? {
@@ -174,8 +182,11 @@ async fn read_output(child: &mut Child) -> io::Result<(Vec<u8>, ExitStatus)> {
 }
 
 fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String> {
-    let program = plugin.command.as_deref().filter(|name| !name.is_empty());
-    let program = program.ok_or("it has no command")?;
+    let program = plugin
+        .command
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .ok_or("it has no command")?;
     let cluster = plugin
         .cluster
         .as_ref()
@@ -320,7 +331,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_plugin_ends_when_nobody_waits_for_it_any_more() {
+    async fn a_plugin_is_killed_when_its_caller_is_dropped() {
         let path = std::env::temp_dir().join(format!("kube-fanout-plugin-{}", std::process::id()));
         let script = format!("echo $$ >{}; exec sleep 600", path.display());
         let waiting = tokio::spawn(async move { run(&shell(&script)).await.is_ok() });

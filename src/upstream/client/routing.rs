@@ -18,7 +18,7 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let request = prepared(&stack, identity, request)?;
-        let sent = self.send_to_any(&stack, (purpose, identity), request).await;
+        let sent = self.send_to_any(&stack, purpose, identity, request).await;
         if matches!(sent, Err(SendError::Untrusted(_))) {
             self.trust_again(&stack).await;
         }
@@ -66,7 +66,8 @@ impl Client {
     async fn send_to_any(
         &self,
         stack: &ClientStack,
-        (purpose, identity): (LanePurpose, ForwardIdentity),
+        purpose: LanePurpose,
+        identity: ForwardIdentity,
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let endpoints = &self.shared.endpoints;
@@ -95,7 +96,7 @@ impl Client {
                 },
             };
             let error = match sent {
-                Ok(response) => return Ok(self.received(response, index, (purpose, identity))),
+                Ok(response) => return Ok(self.received(response, index, purpose, identity)),
                 Err(error) => error,
             };
             endpoints.request_failed(index, &error);
@@ -116,7 +117,8 @@ impl Client {
         &self,
         response: Response<ResponseBody>,
         index: usize,
-        (purpose, identity): (LanePurpose, ForwardIdentity),
+        purpose: LanePurpose,
+        identity: ForwardIdentity,
     ) -> Response<ResponseBody> {
         let endpoints = &self.shared.endpoints;
         let is_own = identity == ForwardIdentity::Gateway

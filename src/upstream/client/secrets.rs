@@ -39,10 +39,8 @@ impl Expiry {
 
     pub(super) fn renewal_in(self, now: Timestamp) -> Option<Duration> {
         let at = self.at.filter(|_| self.by_plugin)?;
-        let until =
-            |at: Timestamp, from| Duration::try_from(at.duration_since(from)).unwrap_or_default();
-        let margin = (until(at, self.read_at) / 5).min(RENEWAL_MARGIN_MAX);
-        Some(until(at, now).saturating_sub(margin))
+        let margin = (time_until(at, self.read_at) / 5).min(RENEWAL_MARGIN_MAX);
+        Some(time_until(at, now).saturating_sub(margin))
     }
 
     /// The earlier of the known expiry and the end of the certificate's validity.
@@ -51,6 +49,10 @@ impl Expiry {
         let at = [self.at, not_after].into_iter().flatten().min();
         Self { at, ..self }
     }
+}
+
+fn time_until(at: Timestamp, from: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(from)).unwrap_or_default()
 }
 
 /// What is done with programs that issue credentials.
@@ -137,14 +139,21 @@ pub(super) fn key(auth: &AuthInfo) -> Result<Option<Vec<u8>>, ConnectError> {
 }
 
 fn pem(data: Option<&str>, path: Option<&str>) -> Result<Option<Vec<u8>>, ConnectError> {
-    let bad = |reason: String| ConnectError::BadClientCertificate { reason };
-    if let Some(data) = data {
-        let pem = BASE64.decode(data);
-        return pem.map(Some).map_err(|error| bad(error.to_string()));
+    match (data, path) {
+        (Some(data), _) => match BASE64.decode(data) {
+            Ok(pem) => Ok(Some(pem)),
+            Err(error) => Err(ConnectError::BadClientCertificate {
+                reason: error.to_string(),
+            }),
+        },
+        (None, Some(path)) => match std::fs::read(path) {
+            Ok(pem) => Ok(Some(pem)),
+            Err(error) => Err(ConnectError::BadClientCertificate {
+                reason: format!("cannot read {path}: {error}"),
+            }),
+        },
+        (None, None) => Ok(None),
     }
-    let read =
-        |path| std::fs::read(path).map_err(|error| bad(format!("cannot read {path}: {error}")));
-    path.map(read).transpose()
 }
 
 fn not_after(pem: &[u8]) -> Option<Timestamp> {

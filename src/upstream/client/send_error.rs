@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_server_did_not_look_at_is_told_from_what_it_may_have_done() {
+    async fn unprocessed_requests_are_distinguished_from_possibly_processed_ones() {
         let goaway = |last: u8, code: u8| {
             let head = [0, 0, 8, 7, 0, 0, 0, 0, 0];
             [&head[..], &[0, 0, 0, last, 0, 0, 0, code]].concat()

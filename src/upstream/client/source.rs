@@ -84,9 +84,9 @@ impl ConnectSource {
             } => {
                 let mut config = config_for(url, ca_file.as_deref())?;
                 config.tls_server_name = Some(server_name.clone());
-                let token_file = token_file.as_ref();
-                config.auth_info.token_file =
-                    token_file.map(|path| path.to_string_lossy().into_owned());
+                config.auth_info.token_file = token_file
+                    .as_ref()
+                    .map(|path| path.to_string_lossy().into_owned());
                 config
             }
         };
@@ -139,7 +139,7 @@ pub enum ConnectError {
     /// The kubeconfig or a file it names cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -147,7 +147,7 @@ pub enum ConnectError {
     /// Not YAML, or not a kubeconfig.
     #[error("{} is not a kubeconfig: {reason}", path.display())]
     Malformed {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
         /// What is wrong, and where.
         reason: String,
@@ -155,7 +155,7 @@ pub enum ConnectError {
     /// The kubeconfig has no context of this name.
     #[error("{} has no context {context:?}, only {known}", path.display())]
     UnknownContext {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
         /// The requested context.
         context: String,
@@ -165,7 +165,7 @@ pub enum ConnectError {
     /// Neither the settings nor the file name a context.
     #[error("{} names no current context: choose one of {known}", path.display())]
     NoContext {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
         /// The existing contexts, separated by commas.
         known: String,
@@ -173,23 +173,23 @@ pub enum ConnectError {
     /// The context refers to something that is missing or unusable.
     #[error("{} is incomplete: {reason}", path.display())]
     Incomplete {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
-        /// What is missing.
+        /// What is missing, in one line.
         reason: String,
     },
     /// Proxies between gateway and API server are not supported.
     #[error("{} sets proxy-url for cluster {cluster:?}, which is not supported", path.display())]
     Proxied {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
-        /// The cluster.
+        /// Its name in the kubeconfig.
         cluster: String,
     },
     /// Not running in a pod, or its service account is not mounted.
     #[error("no in-cluster configuration: {reason}")]
     NotInCluster {
-        /// What is missing.
+        /// What is missing, in one line.
         reason: String,
     },
     /// The address has no host, or a scheme other than http and https, or a query.
@@ -198,7 +198,7 @@ pub enum ConnectError {
         shown(url)
     )]
     BadUrl {
-        /// The address.
+        /// As configured; a password in it is not shown.
         url: Uri,
     },
     /// More API servers than are supported, or both `http` and `https`.
@@ -207,7 +207,7 @@ pub enum ConnectError {
     /// The text is not a URL.
     #[error("{text:?} is not a URL: expected http://host:port or https://host:port")]
     NoUrl {
-        /// The text.
+        /// As configured.
         text: String,
     },
     /// The bundle of certificate authorities is unusable.
@@ -225,13 +225,13 @@ pub enum ConnectError {
     /// `tls-server-name` is not a DNS name or IP address.
     #[error("tls-server-name {name:?} is neither a DNS name nor an IP address")]
     BadServerName {
-        /// The name.
+        /// As configured.
         name: String,
     },
     /// The token file cannot be read, or the exec plugin failed.
     #[error("cannot get credentials: {reason}")]
     Credentials {
-        /// What failed.
+        /// What failed, with the plugin's name if it was a plugin.
         reason: String,
     },
     /// The reading task ended early.
@@ -286,8 +286,9 @@ fn read_kubeconfig(
         kubeconfig.current_context = Some(context.to_owned());
     }
     let cluster = check_context(path, &kubeconfig)?;
-    let authority = cluster.and_then(|cluster| cluster.certificate_authority.as_ref());
-    let authority = authority.map(PathBuf::from);
+    let authority = cluster
+        .and_then(|cluster| cluster.certificate_authority.as_ref())
+        .map(PathBuf::from);
     let config = Config::try_from(kubeconfig).map_err(invalid)?;
     Ok((config, authority))
 }
@@ -308,24 +309,28 @@ fn refuse_half_characters(path: &Path) -> Result<(), ConnectError> {
     Ok(())
 }
 
+fn context_names(kubeconfig: &Kubeconfig) -> String {
+    kubeconfig
+        .contexts
+        .iter()
+        .map(|known| known.name.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
 /// Refuses what kube-client would accept or would report less clearly. Returns the context's cluster.
 fn check_context<'a>(
     path: &Path,
     kubeconfig: &'a Kubeconfig,
 ) -> Result<Option<&'a Cluster>, ConnectError> {
-    let path = || path.to_owned();
-    let known = || {
-        let names = kubeconfig.contexts.iter().map(|known| known.name.as_str());
-        names.collect::<Vec<_>>().join(", ")
-    };
     let Some(requested) = kubeconfig
         .current_context
         .as_deref()
         .filter(|name| !name.is_empty())
     else {
         return Err(ConnectError::NoContext {
-            path: path(),
-            known: known(),
+            path: path.to_owned(),
+            known: context_names(kubeconfig),
         });
     };
     let Some(context) = kubeconfig
@@ -334,9 +339,9 @@ fn check_context<'a>(
         .find(|known| known.name == requested)
     else {
         return Err(ConnectError::UnknownContext {
-            path: path(),
+            path: path.to_owned(),
             context: requested.to_owned(),
-            known: known(),
+            known: context_names(kubeconfig),
         });
     };
     let cluster_name = context
@@ -352,7 +357,7 @@ fn check_context<'a>(
     // Connecting without the configured proxy would be worse than not starting.
     if proxy.is_some_and(|proxy| !proxy.is_empty()) {
         return Err(ConnectError::Proxied {
-            path: path(),
+            path: path.to_owned(),
             cluster: cluster_name.to_owned(),
         });
     }
@@ -391,6 +396,11 @@ fn read_authorities(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
 
 /// The first line of an error. YAML errors continue with an excerpt of the file, which may contain secrets.
 fn one_line(error: &dyn std::error::Error) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim().to_owned()
+    error
+        .to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }

@@ -56,11 +56,13 @@ pub(super) fn read(bytes: &[u8]) -> serde_json::Result<DiscoveryResponse> {
                 .into_iter()
                 .flat_map(|group| {
                     let name = group.name;
-                    let versions = group.versions.into_iter();
-                    versions.map(move |listed| GroupVersionEntry {
-                        group: name.clone(),
-                        version: listed.version,
-                    })
+                    group
+                        .versions
+                        .into_iter()
+                        .map(move |listed| GroupVersionEntry {
+                            group: name.clone(),
+                            version: listed.version,
+                        })
                 })
                 .collect(),
         ),

@@ -97,7 +97,7 @@ fn documents_of_other_kinds_are_refused() {
 }
 
 #[test]
-fn what_failed_is_kept_and_all_else_is_what_it_is_now() {
+fn failed_parts_of_discovery_are_kept_and_others_replaced() {
     let found = |names: &[(&str, &str)]| {
         let resources = names.iter();
         let resources = resources.map(|(group, version)| {
@@ -136,7 +136,7 @@ fn what_failed_is_kept_and_all_else_is_what_it_is_now() {
 }
 
 #[test]
-fn what_failed_is_kept_over_several_discoveries() {
+fn failed_parts_are_kept_over_several_discoveries() {
     let mut before: Discovery = [daemonsets()].into_iter().collect();
     for _ in 0..3 {
         let mut now = Discovery::default();

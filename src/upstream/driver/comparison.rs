@@ -26,7 +26,6 @@ const COMPARED_PER_SLICE: usize = 1_000;
 /// A comparison that is under way.
 pub(super) type UpstreamStateFuture = Pin<Box<dyn Future<Output = UpstreamState> + Send>>;
 
-/// What upstream has.
 #[derive(Debug)]
 pub(super) enum UpstreamState {
     /// It cannot be read. Upstream asks for this wait, in seconds.
@@ -54,8 +53,9 @@ struct ComparisonRequest {
 
 impl ComparisonRequest {
     async fn send<F: Fetch>(self, fetch: Arc<F>) -> UpstreamState {
-        let read = timeout(COMPARISON_TIME_MAX, self.read(&*fetch)).await;
-        let read = read.unwrap_or(Err(Failure::Transport));
+        let read = timeout(COMPARISON_TIME_MAX, self.read(&*fetch))
+            .await
+            .unwrap_or(Err(Failure::Transport));
         read.unwrap_or_else(|failure| UpstreamState::Unknown(failure.retry_after_seconds()))
     }
 
@@ -87,8 +87,10 @@ impl ComparisonRequest {
             // Not every server knows such a start.
             && let Ok(page) = read_page(fetch, &self.collection, Some(start)).await
         {
-            let entries = page.entries;
-            return Ok(UpstreamState::Newer { count, entries });
+            return Ok(UpstreamState::Newer {
+                count,
+                entries: page.entries,
+            });
         }
         let ObjectVersionsPage { entries, token, .. } =
             read_page(fetch, &self.collection, None).await?;
@@ -116,7 +118,6 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.observe(Input::Compared(comparison));
     }
 
-    /// Asks what upstream has.
     pub(super) fn upstream_state(&self) -> UpstreamStateFuture {
         let request = ComparisonRequest {
             collection: self.spec.collection.clone(),

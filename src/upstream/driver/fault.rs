@@ -57,7 +57,7 @@ pub struct FailureReport<'a> {
     pub cause: &'a str,
 }
 
-/// A failed attempt.
+/// A failed attempt, with what a log line needs beyond the reflector's [`Failure`].
 #[derive(Debug)]
 pub(super) struct AttemptFailure {
     pub(super) failure: Failure,

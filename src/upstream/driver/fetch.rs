@@ -20,7 +20,7 @@ pub enum RequestPurpose {
     ReadMetadata,
     /// A list of which only names and versions are read.
     ReadVersions,
-    /// A watch.
+    /// A watch: its body ends only with the watch.
     Watch,
     /// A watch of which only metadata is read.
     WatchMetadata,

@@ -53,8 +53,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             resource = %self.spec.collection.gvr,
             outcome = tracing::field::Empty
         );
-        let body = fetch_body(&*self.fetch, path, purpose, self.spec.encoding);
-        let body = body.instrument(span.clone()).await;
+        let body = fetch_body(&*self.fetch, path, purpose, self.spec.encoding)
+            .instrument(span.clone())
+            .await;
         span.record("outcome", if body.is_ok() { "read" } else { "failed" });
         body
     }

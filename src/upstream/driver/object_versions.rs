@@ -44,10 +44,12 @@ pub async fn census<F: Fetch>(
         let token = previous.as_ref().map(|(_, token)| token.as_str());
         let page = read_page(fetch, collection, token).await?;
         // Pages of different versions do not form one state, and following a repeated token would never end.
-        let continues =
-            |(version, token): &(_, String)| *version == page.version && *token != page.token;
         let is_empty_page = page.entries.is_empty() && !page.token.is_empty();
-        if is_empty_page || !previous.as_ref().is_none_or(continues) {
+        if is_empty_page
+            || !previous
+                .as_ref()
+                .is_none_or(|(version, token)| *version == page.version && *token != page.token)
+        {
             return Err(ObjectVersionsError::Disjoint);
         }
         entries.extend(page.entries);
@@ -87,8 +89,9 @@ pub(super) async fn read_page<F: Fetch>(
     token: Option<&str>,
 ) -> Result<ObjectVersionsPage, Failure> {
     let path = request::list(collection, ListVersion::Latest, token, Some(PAGE_LEN));
-    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
-    let body = body.map_err(|fault| fault.failure)?;
+    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json)
+        .await
+        .map_err(|fault| fault.failure)?;
     let page = if body.len() < BLOCKING_LEN_MIN {
         scan_page(&body)
     } else {
@@ -99,14 +102,17 @@ pub(super) async fn read_page<F: Fetch>(
 
 fn scan_page(body: &Bytes) -> Option<ObjectVersionsPage> {
     let list = scan_list(body).ok()?;
-    let entry = |span: &crate::resource::ByteSpan| {
-        let parts = scan_object(span.of(body), FieldTable::default()).ok()?;
-        let key = ObjectKey::new(&parts.namespace, &parts.name);
-        Some((key, parts.resource_version))
-    };
     Some(ObjectVersionsPage {
         version: list.resource_version,
-        entries: list.items.iter().map(entry).collect::<Option<_>>()?,
+        entries: list
+            .items
+            .iter()
+            .map(|span| {
+                let parts = scan_object(span.of(body), FieldTable::default()).ok()?;
+                let key = ObjectKey::new(&parts.namespace, &parts.name);
+                Some((key, parts.resource_version))
+            })
+            .collect::<Option<_>>()?,
         token: list.continue_token,
     })
 }

@@ -31,8 +31,11 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, Failure> {
         .await
         .map_err(|fault| fault.failure)?;
     let list = scan_list(response.body()).map_err(|_| Failure::Protocol)?;
-    let warnings = response.headers().get_all(WARNING).iter();
-    let warnings = warnings.filter_map(|value| value.to_str().ok().map(str::to_owned));
+    let warnings = response
+        .headers()
+        .get_all(WARNING)
+        .iter()
+        .filter_map(|value| value.to_str().ok().map(str::to_owned));
     Ok(Probe {
         warnings: warnings.collect(),
         list_kind: list.kind,
@@ -59,12 +62,14 @@ pub async fn newest_version<F: Fetch>(
     collection: &Collection,
 ) -> Result<NewestVersion, Failure> {
     let path = request::list(collection, ListVersion::Latest, None, Some(1));
-    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
-    let body = body.map_err(|fault| fault.failure)?;
+    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json)
+        .await
+        .map_err(|fault| fault.failure)?;
     let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
     let listed = list.items.len();
-    let remaining = list.remaining_item_count;
-    let remaining = remaining.and_then(|count| usize::try_from(count).ok());
+    let remaining = list
+        .remaining_item_count
+        .and_then(|count| usize::try_from(count).ok());
     Ok(NewestVersion {
         version: list.resource_version,
         count: match list.continue_token.is_empty() {

@@ -15,7 +15,7 @@ pub trait DriverRecorder: Send + Sync + fmt::Debug {
     fn received(&self, _bytes: usize) {}
     /// A frame or a page could not be used.
     fn rejected(&self, _reason: FrameRejection) {}
-    /// All objects are requested.
+    /// All objects are requested anew, for this reason.
     fn relisted(&self, _reason: RelistReason) {}
     /// The watch was opened, or has ended.
     fn connected(&self, _connected: WatchConnection) {}

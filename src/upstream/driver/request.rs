@@ -54,8 +54,9 @@ impl Collection {
             ("labelSelector", &self.label_selector),
             ("fieldSelector", &self.field_selector),
         ];
-        let selectors = selectors.into_iter().filter(|(_, text)| !text.is_empty());
         let mut pairs: Vec<String> = selectors
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
             .map(|(name, text)| format!("{name}={}", escaped(text)))
             .collect();
         pairs.extend(query);

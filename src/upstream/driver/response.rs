@@ -33,8 +33,9 @@ pub(super) async fn fetch_body<F: Fetch>(
     purpose: RequestPurpose,
     encoding: Encoding,
 ) -> Result<Bytes, AttemptFailure> {
-    let response = fetch_whole(fetch, path, purpose, encoding).await?;
-    Ok(response.into_body())
+    Ok(fetch_whole(fetch, path, purpose, encoding)
+        .await?
+        .into_body())
 }
 
 /// Fetches a whole response with its headers.
@@ -57,8 +58,9 @@ pub(super) async fn fetch_whole<F: Fetch>(
         | RequestPurpose::Watch
         | RequestPurpose::WatchMetadata => PAGE_LEN_MAX,
     };
-    let body = read_body(body, len_max).await;
-    let body = body.map_err(|truncated| truncated.fault)?;
+    let body = read_body(body, len_max)
+        .await
+        .map_err(|truncated| truncated.fault)?;
     Ok(Response::from_parts(head, body))
 }
 

@@ -6,7 +6,7 @@ use super::fetch::{Fetch, RequestPurpose};
 use super::request::{self, Collection};
 use super::response::fetch_body;
 use crate::decode::{scan_list, scan_object};
-use crate::resource::{ByteSpan, Encoding, FieldTable, ObjectKey, ResourceVersion};
+use crate::resource::{Encoding, FieldTable, ObjectKey, ResourceVersion};
 use crate::upstream::reflector::{Failure, ListVersion};
 
 /// Some objects of a collection, read consistently.
@@ -56,18 +56,22 @@ pub async fn sample_from<F: Fetch>(
     limit: u32,
 ) -> Result<Sample, Failure> {
     let path = request::list(collection, ListVersion::Latest, continue_token, Some(limit));
-    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
-    let body = body.map_err(|fault| fault.failure)?;
+    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json)
+        .await
+        .map_err(|fault| fault.failure)?;
     let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
-    let entry = |span: &ByteSpan| {
-        let parts = scan_object(span.of(&body), FieldTable::default()).ok()?;
-        Some(SampleEntry {
-            key: ObjectKey::new(&parts.namespace, &parts.name),
-            uid: parts.uid.into_owned(),
-            version: parts.resource_version,
+    let entries = list
+        .items
+        .iter()
+        .map(|span| {
+            let parts = scan_object(span.of(&body), FieldTable::default()).ok()?;
+            Some(SampleEntry {
+                key: ObjectKey::new(&parts.namespace, &parts.name),
+                uid: parts.uid.into_owned(),
+                version: parts.resource_version,
+            })
         })
-    };
-    let entries = list.items.iter().map(entry).collect::<Option<_>>();
+        .collect::<Option<_>>();
     Ok(Sample {
         version: list.resource_version,
         entries: entries.ok_or(Failure::Protocol)?,
@@ -84,8 +88,9 @@ pub async fn sample_from<F: Fetch>(
 /// See [`Failure`].
 pub async fn short_list<F: Fetch>(fetch: &F, collection: &Collection) -> Result<Bytes, Failure> {
     let path = request::list(collection, ListVersion::Latest, None, None);
-    let body = fetch_body(fetch, path, RequestPurpose::ReadShort, Encoding::Json).await;
-    body.map_err(|fault| fault.failure)
+    fetch_body(fetch, path, RequestPurpose::ReadShort, Encoding::Json)
+        .await
+        .map_err(|fault| fault.failure)
 }
 
 /// Returns what identifies a cluster: the uid of its namespace `kube-system`.
@@ -94,10 +99,11 @@ pub async fn short_list<F: Fetch>(fetch: &F, collection: &Collection) -> Result<
 /// See [`Failure`].
 pub async fn cluster_uid<F: Fetch>(fetch: &F) -> Result<String, Failure> {
     let path = "/api/v1/namespaces/kube-system".to_owned();
-    let body = fetch_body(fetch, path, RequestPurpose::Read, Encoding::Json).await;
-    let body = body.map_err(|fault| fault.failure)?;
-    let parts = scan_object(body.trim_ascii_end(), FieldTable::default());
-    let parts = parts.map_err(|_| Failure::Protocol)?;
+    let body = fetch_body(fetch, path, RequestPurpose::Read, Encoding::Json)
+        .await
+        .map_err(|fault| fault.failure)?;
+    let parts =
+        scan_object(body.trim_ascii_end(), FieldTable::default()).map_err(|_| Failure::Protocol)?;
     if parts.uid.is_empty() {
         return Err(Failure::Protocol);
     }

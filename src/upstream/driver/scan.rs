@@ -46,9 +46,12 @@ impl ScannedPage {
     /// All items, in list order.
     pub(super) fn objects(&self) -> Result<Vec<Object>, AttemptFailure> {
         let framing = ItemFraming::new(&self.page, self.encoding);
-        let object =
-            |span: &crate::resource::ByteSpan| framing.object(span.of(&self.body), self.fields);
-        let objects: Result<_, _> = self.page.items.iter().map(object).collect();
+        let objects: Result<_, _> = self
+            .page
+            .items
+            .iter()
+            .map(|span| framing.object(span.of(&self.body), self.fields))
+            .collect();
         objects.map_err(|error| AttemptFailure::unparsable(&error))
     }
 }

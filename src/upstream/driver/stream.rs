@@ -49,7 +49,6 @@ enum StreamRead {
     Tick,
     End,
     Cut(String),
-    /// A comparison has ended.
     Compared(UpstreamState),
 }
 
@@ -77,7 +76,6 @@ impl StreamTimes {
     }
 }
 
-/// Whether reading continues.
 enum ReadFlow {
     More,
     Over(UpstreamWatchEnd),
@@ -329,8 +327,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             return None;
         }
         self.fetch.lagging();
-        let fault = AttemptFailure::transport(cause);
-        self.recorder.failed(fault.report(RequestKind::Watch));
+        self.recorder
+            .failed(AttemptFailure::transport(cause).report(RequestKind::Watch));
         Some(UpstreamWatchEnd::Disconnected)
     }
 
@@ -396,8 +394,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             Ok(WatchLine::Bookmark(bookmark))
                 if !self.reflector.may_follow(bookmark.resource_version) =>
             {
-                let version = bookmark.resource_version;
-                Ok(self.reject(AttemptFailure::far_ahead(version)))
+                Ok(self.reject(AttemptFailure::far_ahead(bookmark.resource_version)))
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
                 if let Ok(envelope) = scan_envelope(encoding, frame) {

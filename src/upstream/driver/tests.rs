@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::cache::samples::{Sample, keep, kind};
 use crate::cache::{ApplyOutcome, CacheWriter};
-use crate::resource::{Encoding, Layout, Object, ResourceVersion};
+use crate::resource::{Encoding, Layout, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
 use crate::upstream::reflector::{InitialVersion, ReflectorOptions, RelistReason, StreamingLists};
@@ -126,8 +126,11 @@ impl Scene {
     /// Keys and versions of all objects, and the version of the snapshot.
     fn state(&self) -> Option<(Vec<String>, u64)> {
         let snapshot = self.cache.snapshot()?;
-        let entry = |object: &Object| format!("{} {}", object.key(), object.resource_version());
-        let entries = snapshot.objects.iter().map(entry).collect();
+        let entries = snapshot
+            .objects
+            .iter()
+            .map(|object| format!("{} {}", object.key(), object.resource_version()))
+            .collect();
         Some((entries, snapshot.resource_version.0))
     }
 
@@ -172,11 +175,13 @@ fn line(word: &str, key: &str, version: u64) -> String {
 }
 
 fn list(items: &[(&str, u64)], version: u64, token: &str) -> String {
-    let item = |(key, version): &(&str, u64)| {
-        let (json, prefix_len) = sample(key, *version).json();
-        format!("{{{}", &json[prefix_len + 1..])
-    };
-    let items: Vec<_> = items.iter().map(item).collect();
+    let items: Vec<_> = items
+        .iter()
+        .map(|(key, version)| {
+            let (json, prefix_len) = sample(key, *version).json();
+            format!("{{{}", &json[prefix_len + 1..])
+        })
+        .collect();
     format!(
         "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"}},\"items\":[{}]}}\n",
         items.join(",")
@@ -434,7 +439,7 @@ async fn a_resource_that_is_not_found_five_times_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_arrives_together_is_published_together() {
+async fn events_that_arrive_together_are_published_together() {
     let (scene, feed) = Scene::live().await;
     for version in 6..10 {
         let line = line("MODIFIED", "a/x", version);

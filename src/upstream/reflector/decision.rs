@@ -94,7 +94,7 @@ pub enum RelistReason {
 /// What the driver should do with the input that it has just reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// Nothing to do.
     None,
     /// Add the event's object, or the page's items, to the initial data; remove an object that was deleted.
     InitialItem,
@@ -124,7 +124,7 @@ pub enum Effect {
     Restarted,
     /// Start to collect new initial data. The held state stays until it is replaced.
     Relisting {
-        /// Why.
+        /// What made the held state unusable as a start.
         reason: RelistReason,
     },
 }

@@ -107,8 +107,10 @@ struct Strikes {
 
 impl Strikes {
     fn add(&mut self, now: Instant) -> u32 {
-        let is_old = |at| now.saturating_duration_since(at) > STRIKES_WITHIN;
-        if self.first_at.is_none_or(is_old) {
+        if self
+            .first_at
+            .is_none_or(|at| now.saturating_duration_since(at) > STRIKES_WITHIN)
+        {
             self.count = 0;
             self.first_at = Some(now);
         }
@@ -123,8 +125,7 @@ impl Failures {
         let reason = GiveUp::of(failure)?;
         let count = &mut self.counts[reason as usize];
         *count = count.saturating_add(1);
-        let limit = reason.limit(is_state_held)?;
-        (*count >= limit).then_some(reason)
+        (*count >= reason.limit(is_state_held)?).then_some(reason)
     }
 
     /// Counts a relist that became necessary because a watch was refused or could not be read. Returns the reason to give

@@ -124,7 +124,6 @@ impl ReflectorMachine {
         Some(next.action(self.options.page_len))
     }
 
-    /// A page arrived.
     pub(super) fn page(&mut self, version: ResourceVersion, token: String, now: Instant) -> Effect {
         let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;

@@ -167,8 +167,9 @@ impl ReflectorMachine {
     }
 
     fn attempt_time(&self, now: Instant) -> Duration {
-        let opened_at = self.attempt.opened_at;
-        opened_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+        self.attempt
+            .opened_at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
 
     /// Counts watches that brought nothing. If they are too many, decides what follows.

@@ -795,7 +795,7 @@ fn objects_that_are_too_many_to_be_compared_are_not_listed_for_a_suspicion() {
 }
 
 #[test]
-fn what_is_unrefuted_is_not_proven_beside_a_watch_that_was_just_opened_either() {
+fn a_state_that_was_not_refuted_is_not_proven_by_a_watch_just_opened() {
     let mut rig = Rig::live_at(7);
     let unrefuted = || Input::Compared(Comparison::Unrefuted);
     rig.advance(45_000);

@@ -409,11 +409,10 @@ fn a_server_that_refuses_the_credentials_is_left_only_if_another_accepts_them() 
     clocked.pass(Duration::from_secs(60), |_| unauthorized());
     clocked.pass(Duration::from_secs(10), |_| told(UID));
     assert_eq!(clocked.table.take_changes(), []);
-    let refuses_one = |index| match index {
+    clocked.pass(Duration::from_secs(60), |index| match index {
         1 => unauthorized(),
         _ => told(UID),
-    };
-    clocked.pass(Duration::from_secs(60), refuses_one);
+    });
     assert_eq!(clocked.states(), [READY, UNREADY, READY]);
     assert_eq!(clocked.next(), Some(2));
     clocked.pass(Duration::from_secs(10), |_| told(UID));

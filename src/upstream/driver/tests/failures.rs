@@ -534,8 +534,13 @@ impl Reader for Gateway {
             return None;
         }
         let snapshot = self.cache.snapshot()?;
-        let entry = |object: &Object| (object.key().to_string(), object.resource_version().0);
-        Some(snapshot.objects.iter().map(entry).collect())
+        Some(
+            snapshot
+                .objects
+                .iter()
+                .map(|object| (object.key().to_string(), object.resource_version().0))
+                .collect(),
+        )
     }
 
     fn age(&self) -> Option<Duration> {

@@ -109,7 +109,7 @@ async fn a_silent_watch_is_opened_again_if_nothing_can_be_compared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_consistent_read_has_proven_is_not_compared_again() {
+async fn versions_proven_by_a_consistent_read_are_not_compared_again() {
     let (mut scene, _feed) = live().await;
     for version in 1..10 {
         tokio::time::sleep(Duration::from_secs(50)).await;

@@ -410,7 +410,7 @@ async fn run(seed: u64, streaming: StreamingLists) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_quiet_the_cache_and_all_who_followed_it_hold_what_upstream_holds() {
+async fn after_quiet_the_cache_and_its_followers_equal_upstream() {
     let mut relists = 0;
     for seed in 0..60 {
         relists += run(seed, StreamingLists::Preferred).await;

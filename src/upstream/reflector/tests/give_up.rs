@@ -106,7 +106,7 @@ fn answers_in_between_begin_the_count_anew() {
 }
 
 #[test]
-fn what_asks_for_something_else_than_patience_is_no_reason() {
+fn failures_with_another_remedy_do_not_count_for_giving_up() {
     for failure in [http(410), version_ahead()] {
         let mut rig = giving_up(Rig::new(PAGED));
         for _ in 0..20 {
@@ -171,9 +171,8 @@ fn strikes_count_within_ten_minutes() {
     let start = Instant::now();
     let strikes = |seconds: [u64; 3]| {
         let mut failures = Failures::default();
-        let strike =
-            |second| failures.strike(&Failure::TooLong, start + Duration::from_secs(second));
-        seconds.map(strike)
+        seconds
+            .map(|second| failures.strike(&Failure::TooLong, start + Duration::from_secs(second)))
     };
     assert_eq!(strikes([0, 600, 600]), [None, None, Some(GiveUp::TooLong)]);
     assert_eq!(strikes([0, 600, 601]), [None, None, None]);

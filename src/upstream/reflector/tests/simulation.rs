@@ -453,11 +453,10 @@ impl World {
     }
 
     fn relist_count(&self) -> u64 {
-        let count = |reason| self.reflector.counters().relists(reason);
         let reasons = Reason::VARIANTS.iter().copied();
         reasons
             .filter(|reason| *reason != Reason::WatchFailed)
-            .map(count)
+            .map(|reason| self.reflector.counters().relists(reason))
             .sum()
     }
 }
