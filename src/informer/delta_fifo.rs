@@ -292,7 +292,7 @@ impl<V> DeltaFifo<V> {
         self.lock().len()
     }
 
-    /// Whether nothing is queued.
+    /// Whether no object is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -162,8 +162,9 @@ impl<F: Fetch> SharedInformerFactory<F> {
 
     fn all(&self) -> Vec<Arc<dyn AnyInformer>> {
         let members = self.members();
-        let informers = members.informers.iter();
-        informers
+        members
+            .informers
+            .iter()
             .map(|(_, informer)| Arc::clone(informer))
             .collect()
     }

@@ -102,8 +102,9 @@ pub(super) fn log_failures(collection: &Collection) -> OnFailure {
         let due = paces[failure.kind() as usize].due(Instant::now());
         drop(paces);
         if let Some(left_out) = due {
-            let cause = std::error::Error::source(failure).map(ToString::to_string);
-            let cause = cause.unwrap_or_default();
+            let cause = std::error::Error::source(failure)
+                .map(ToString::to_string)
+                .unwrap_or_default();
             tracing::warn!(%resource, %failure, cause, left_out, "a list or watch failed");
         }
     })

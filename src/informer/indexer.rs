@@ -87,6 +87,7 @@ impl<V> Indexer<V> {
     /// The object has no key; it was not stored.
     pub fn put(&self, object: Arc<V>) -> Result<Option<Arc<V>>, KeyError> {
         let key = key_of(&self.key, &*object)?;
+        // Locked until the object is stored: an index that is added in between would miss it.
         let functions = self.functions();
         let values = all_values(&functions, &object);
         Ok(self.write().put(key, object, values))

@@ -90,8 +90,8 @@ impl ListWatch<Metadata> {
     /// [`ListWatch::with_managed_fields`] keeps them.
     #[must_use]
     pub fn metadata(gvr: &Gvr) -> Self {
-        let decode = |object: Raw| object.read().map(exact);
-        let mut list_watch = Self::new(gvr, Arc::new(decode)).without_managed_fields();
+        let mut list_watch =
+            Self::new(gvr, Arc::new(|object| object.read().map(exact))).without_managed_fields();
         list_watch.read.metadata_only = true;
         list_watch
     }

@@ -23,8 +23,7 @@ impl<T> Lister<T> {
     /// The objects whose labels match the selector.
     #[must_use]
     pub fn list(&self, selector: &LabelSelector) -> Vec<Arc<Cached<T>>> {
-        let snapshot = self.indexer.snapshot();
-        matching(snapshot.iter(), selector)
+        matching(self.indexer.snapshot().iter(), selector)
     }
 
     /// The objects of one namespace whose labels match the selector; `""` means all namespaces. Uses the index [`NAMESPACE_INDEX`] if

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_decoded_when_it_is_opened() {
+    fn packed_objects_are_decoded_on_access() {
         let packed = |json: &'static [u8]| Packed::new(Raw::from_bytes(Bytes::from_static(json)));
         let good: Packed<ConfigMap> = packed(br#"{"metadata":{"name":"x"}}"#);
         assert_eq!(good.open().unwrap().metadata.name.as_deref(), Some("x"));

@@ -222,8 +222,12 @@ impl<T: Send + Sync + 'static> Processor<T> {
     #[must_use]
     pub fn next_resync_at(&self) -> Option<Instant> {
         let members = self.inner.locked();
-        let resyncs = members.all.iter().filter_map(|member| member.resync);
-        resyncs.map(|resync| resync.next_at()).min()
+        members
+            .all
+            .iter()
+            .filter_map(|member| member.resync)
+            .map(|resync| resync.next_at())
+            .min()
     }
 
     /// Waits until a handler with a resync period is added, which may be due earlier than the others. Safe to cancel. Supports one
@@ -282,8 +286,10 @@ impl<T: Send + Sync + 'static> Processor<T> {
             }
         }
         self.inner.pool.idle().await;
-        let dropped = listeners.iter().map(|listener| listener.counts().dropped);
-        let dropped = dropped.sum();
+        let dropped = listeners
+            .iter()
+            .map(|listener| listener.counts().dropped)
+            .sum();
         let members = std::mem::take(&mut self.inner.locked().all);
         drop(members);
         ProcessorEnd { dropped }

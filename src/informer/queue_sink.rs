@@ -43,7 +43,6 @@ pub(super) struct QueueSink<T> {
     version: Option<ResourceVersion>,
     /// The objects that upstream has at `version`, whether they could be decoded or not, by the hash of their key.
     received: HashMap<u64, ReceivedObject>,
-    /// Those of `initial`.
     listed: HashMap<u64, ReceivedObject>,
     hashes: RandomState,
 }
@@ -180,12 +179,12 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
 impl<T> ObjectPipeline<T> {
     fn make(&self, object: &Object) -> Result<Cached<T>, WatchFailure> {
         let (key, version) = (object.key(), object.resource_version());
-        let decoded = catch_panic(object, FailedStep::Decode, || self.list_watch.make(object))?;
-        let decoded = decoded.map_err(|source| WatchFailure::Undecodable {
-            key: key.into(),
-            version,
-            source,
-        })?;
+        let decoded = catch_panic(object, FailedStep::Decode, || self.list_watch.make(object))?
+            .map_err(|source| WatchFailure::Undecodable {
+                key: key.into(),
+                version,
+                source,
+            })?;
         let mut cached = Cached::new(object, decoded);
         if let Some(transform) = &self.transform {
             let transformed =
@@ -215,8 +214,10 @@ fn catch_panic<R>(
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_owned()
 }
 
@@ -269,9 +270,9 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
             }
         }
         // The result can be ignored: objects without a key were removed above, and a closed queue has no consumer left.
-        let is_kept =
-            |last: &Cached<T>| kept.get(last.key()).is_some_and(|uid| **uid == *last.uid());
-        let _ = self.queue.replace_except(objects, is_kept);
+        let _ = self.queue.replace_except(objects, |last| {
+            kept.get(last.key()).is_some_and(|uid| **uid == *last.uid())
+        });
         let mut counts = self.recorder.counts().lock();
         counts.replaced += 1;
         counts.last_version = self.version;

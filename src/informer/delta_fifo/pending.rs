@@ -131,11 +131,11 @@ impl<V> PendingDeltas<V> {
             return self.delete_unseen(likely_key.clone(), likely);
         }
         let queued: Vec<ObjectKey> = self.order.iter().cloned().collect();
-        let known_keys = known.keys();
-        let known_only = known_keys.into_iter().filter(|key| !self.contains(key));
+        let known_only = known.keys().into_iter().filter(|key| !self.contains(key));
         let known_only: Vec<ObjectKey> = known_only.collect();
-        let queued = queued.into_iter().map(|key| (self.newest(&key), key));
         let gone: Vec<_> = queued
+            .into_iter()
+            .map(|key| (self.newest(&key), key))
             .chain(known_only.into_iter().map(|key| (known.object(&key), key)))
             .filter(|(last, _)| last.as_deref().is_some_and(&is_gone))
             .collect();
@@ -190,8 +190,10 @@ impl<V> PendingDeltas<V> {
         let deltas = self.deltas.remove(&key).unwrap_or_default();
         debug_assert!(!deltas.is_empty(), "each key in `order` has deltas");
         self.delta_count -= deltas.len();
-        let syncs = deltas.iter().filter(|delta| delta.kind == DeltaKind::Sync);
-        self.sync_count -= syncs.count();
+        self.sync_count -= deltas
+            .iter()
+            .filter(|delta| delta.kind == DeltaKind::Sync)
+            .count();
         // The initial population was queued first, so it is popped first.
         if let Some(initial) = &mut self.initial {
             *initial = initial.saturating_sub(1);

@@ -185,7 +185,7 @@ fn deletions_with_another_change_between_them_stay_apart() {
 }
 
 #[test]
-fn deleting_what_is_neither_queued_nor_known_is_ignored() {
+fn deleting_an_unknown_object_is_ignored() {
     let rig = Rig::knowing([("b", 1)]);
     rig.delete("a", 1);
     assert!(rig.fifo.is_empty());
@@ -193,14 +193,14 @@ fn deleting_what_is_neither_queued_nor_known_is_ignored() {
 }
 
 #[test]
-fn deleting_what_is_known_is_queued() {
+fn deleting_a_known_object_is_queued() {
     let rig = Rig::knowing([("a", 1)]);
     rig.delete("a", 2);
     assert_eq!(rig.pop_all(), ["a: Deleted 2"]);
 }
 
 #[test]
-fn deleting_what_is_only_queued_is_queued() {
+fn deleting_an_object_that_is_only_queued_is_queued() {
     let rig = Rig::new();
     rig.add("a", 1);
     rig.delete("a", 2);
@@ -239,7 +239,7 @@ fn a_replacement_also_takes_away_what_is_only_queued() {
 }
 
 #[test]
-fn what_a_second_replacement_takes_away_keeps_the_state_of_the_first() {
+fn objects_missing_in_a_second_replacement_keep_the_state_of_the_first() {
     let rig = Rig::knowing([("a", 1)]);
     rig.replace([("a", 2)]);
     rig.replace([]);
@@ -339,7 +339,7 @@ fn a_resync_before_any_replacement_has_not_synced() {
 }
 
 #[test]
-fn what_the_first_replacement_took_away_is_part_of_the_initial_population() {
+fn deletions_by_the_first_replacement_belong_to_the_initial_population() {
     let rig = Rig::knowing([("gone", 1)]);
     rig.replace([("a", 1)]);
     assert_eq!(rig.pop_text().unwrap(), "a*: Replaced 1");
@@ -435,7 +435,7 @@ fn a_closed_queue_refuses_changes_and_gives_out_what_waits() {
 }
 
 #[tokio::test]
-async fn closing_wakes_everybody_who_waits() {
+async fn closing_wakes_all_waiters() {
     let rig = Rig::bounded(1);
     tokio::join!(rig.fifo.filled(), async { rig.fifo.close() });
     let rig = Rig::bounded(1);
@@ -444,7 +444,7 @@ async fn closing_wakes_everybody_who_waits() {
 }
 
 #[tokio::test]
-async fn who_waits_for_deltas_is_woken_by_each_way_to_queue_them() {
+async fn every_way_to_queue_deltas_wakes_the_consumer() {
     let ways: [fn(&Rig); 5] = [
         |rig| rig.add("a", 1),
         |rig| rig.update("a", 1),
@@ -544,8 +544,8 @@ impl KnownObjects<Item> for OneKnown {
 #[test]
 fn an_object_whose_last_state_is_unknown_is_found_under_its_usual_key() {
     let fifo = DeltaFifo::new(name_key(), Arc::new(OneKnown(item("a", 1))) as _);
-    let is_a = |last: &Item| last.name == "a";
-    fifo.delete_where(&ObjectKey::new("", "a"), is_a).unwrap();
+    fifo.delete_where(&ObjectKey::new("", "a"), |last| last.name == "a")
+        .unwrap();
     let deleted = fifo.pop(|key, deltas, _| {
         assert_eq!((key.name(), deltas.len()), ("a", 1));
         assert_eq!(deltas[0].subject.object(), Some(&item("a", 1)));
@@ -557,9 +557,10 @@ fn an_object_whose_last_state_is_unknown_is_found_under_its_usual_key() {
 #[test]
 fn an_object_whose_last_state_is_unknown_is_found_under_any_key() {
     let rig = Rig::knowing([("a", 1), ("b", 1)]);
-    let is_b = |last: &Item| last.name == "b";
     let elsewhere = ObjectKey::new("n", "b");
-    rig.fifo.delete_where(&elsewhere, is_b).unwrap();
+    rig.fifo
+        .delete_where(&elsewhere, |last| last.name == "b")
+        .unwrap();
     let deleted = rig.fifo.pop(|key, _, _| {
         assert_eq!(key.name(), "b");
         Ok::<_, ()>(())

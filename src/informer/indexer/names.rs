@@ -41,8 +41,9 @@ impl<K: Borrow<str> + Clone> Names<K> {
 
     pub(super) fn find(&self, text: &str) -> Option<u32> {
         let hash = self.hash(text);
-        let matches = |slot: &NameSlot| slot.hash == hash && self.has_text(slot.number, text);
-        let slot = self.slots.find(widened(hash), matches)?;
+        let slot = self.slots.find(widened(hash), |slot| {
+            slot.hash == hash && self.has_text(slot.number, text)
+        })?;
         Some(slot.number)
     }
 

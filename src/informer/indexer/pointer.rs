@@ -26,8 +26,7 @@ impl JsonPointer {
         if !before.is_empty() {
             return Err(error());
         }
-        let segments = rest.split('/').map(unescaped);
-        let segments: Option<_> = segments.collect();
+        let segments: Option<_> = rest.split('/').map(unescaped).collect();
         segments.map(Self).ok_or_else(error)
     }
 

@@ -146,7 +146,7 @@ fn values_that_no_object_has_are_forgotten() {
 }
 
 #[test]
-fn a_place_that_is_used_again_brings_nothing_of_who_had_it() {
+fn a_reused_slot_has_no_values_of_its_previous_object() {
     let indexer = indexed(&[item("a", 1, &["x", "y"])]);
     indexer.remove(&ObjectKey::new("", "a"));
     indexer.put(item("b", 2, &["z"])).unwrap();

@@ -81,12 +81,10 @@ pub(super) struct RecipientProgress {
     pub(super) idle: bool,
 }
 
-/// Where notifications are delivered.
 enum Recipient<T> {
     Callbacks(Arc<dyn EventHandler<T>>),
     /// The waker is set while the stream waits.
     Stream(Option<Waker>),
-    /// The recipient has ended.
     Gone,
 }
 
@@ -102,7 +100,6 @@ pub(in crate::informer) struct TakenBatch {
 pub(in crate::informer) struct ListenerRemains<T> {
     recipient: Recipient<T>,
     queue: QueueRemains<T>,
-    /// No call is running.
     idle: bool,
 }
 
@@ -429,8 +426,10 @@ impl<T: Send + Sync + 'static> Listener<T> {
     }
 
     fn report_panic(&self, key: ObjectKey, payload: &(dyn Any + Send)) {
-        let text = payload.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         self.locked().counts.panics += 1;
         self.context.count_panic();
         let panic = HandlerPanic {

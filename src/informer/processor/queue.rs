@@ -190,7 +190,6 @@ impl<T> NotificationQueue<T> {
         Some(initial_count + end)
     }
 
-    /// Empties the queue.
     #[must_use]
     pub(super) fn clear(&mut self) -> QueueRemains<T> {
         let mut discarded = self.discarded();
@@ -271,8 +270,11 @@ impl<T> NotificationQueue<T> {
         self.changes.extend(kept.into_iter().flatten());
         self.merged += (before - self.changes.len()) as u64;
         self.merge_at = 2 * self.changes.len();
-        let initial = self.changes.iter().filter(|change| is_initial(change));
-        self.initial_len = initial.count();
+        self.initial_len = self
+            .changes
+            .iter()
+            .filter(|change| is_initial(change))
+            .count();
     }
 }
 

@@ -141,8 +141,10 @@ impl<L> Scheduler<L> {
         if 2 * newly_overdue >= self.width {
             self.width = (2 * self.width).min(WIDTH_MAX.max(self.width_min));
         }
-        let missing = self.width.saturating_sub(self.active());
-        let starting = missing.min(self.ready.len());
+        let starting = self
+            .width
+            .saturating_sub(self.active())
+            .min(self.ready.len());
         self.starting += starting;
         WatchdogAction::Start(starting)
     }

@@ -289,7 +289,7 @@ fn a_late_handler_syncs_with_its_own_calls_not_with_the_informer() {
 }
 
 #[test]
-fn whoever_waits_for_a_handler_to_sync_is_told_that_it_ended() {
+fn waiting_for_a_handler_to_sync_fails_when_it_ends() {
     let scene = Scene::new();
     let (registration, _told) = scene.add(plain(), InitialState::nothing());
     registration.remove();
@@ -354,7 +354,7 @@ fn dropping_a_registration_does_not_remove_the_handler() {
 }
 
 #[test]
-fn what_a_removed_handler_holds_is_freed() {
+fn a_removed_handler_is_dropped() {
     let scene = Scene::new();
     let held = Arc::new(());
     let also_held = Arc::clone(&held);
@@ -438,7 +438,7 @@ fn a_handler_that_panics_over_the_initial_list_syncs() {
 }
 
 #[test]
-fn a_panic_hook_that_panics_stops_nobody() {
+fn a_panicking_panic_hook_stops_no_handler() {
     let scene = Scene::new();
     let hook: PanicHook = Arc::new(|_: &HandlerPanic| panic!("the hook, too"));
     let processor = Processor::new(scene.runtime.handle().clone(), hook);
@@ -498,7 +498,7 @@ fn a_full_queue_that_blocks_holds_the_informer_back_until_there_is_room() {
 }
 
 #[test]
-fn a_blocking_handler_that_is_removed_holds_nobody_back() {
+fn a_removed_blocking_handler_delays_no_other() {
     let scene = Scene::new();
     let options = plain().with_queue(1, Overflow::Block);
     let gated = scene.add_gated(options, InitialState::nothing());
@@ -514,7 +514,7 @@ fn a_blocking_handler_that_is_removed_holds_nobody_back() {
 }
 
 #[test]
-fn full_queues_of_other_policies_hold_nobody_back() {
+fn full_queues_of_other_policies_delay_no_other_handler() {
     let scene = Scene::new();
     let options = plain().with_queue(1, Overflow::Merge);
     let gated = scene.add_gated(options, InitialState::nothing());

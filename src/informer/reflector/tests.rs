@@ -306,7 +306,7 @@ async fn versions_follow_events_and_bookmarks_and_watches_resume_from_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_history_leads_to_a_relist_of_the_latest_and_what_vanished_is_told() {
+async fn lost_history_leads_to_a_relist_and_vanished_objects_are_deleted() {
     let (mut scene, feed) = live().await;
     push(&feed, &[line("ADDED", "a/y", 6), EXPIRED.into()]).await;
     let feed = scene.request("stream latest").await.open();
@@ -564,7 +564,7 @@ async fn a_key_function_that_fails_leaves_objects_at_their_last_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_hook_that_panics_is_counted_and_harms_nobody() {
+async fn a_panicking_failure_hook_is_counted_and_stops_nothing() {
     let scene = Scene::with(config_maps(), cached_key(), |reflector| {
         reflector.on_failure(Arc::new(|_| panic!("hook")))
     });
@@ -621,7 +621,7 @@ async fn events_that_go_back_or_repeat_are_left_out_and_others_of_one_version_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_list_told_at_its_own_version_is_not_told_again() {
+async fn events_at_the_version_of_a_list_are_not_repeated() {
     let mut scene = Scene::new(config_maps());
     let feed = scene.request("stream 0").await.open();
     push(

@@ -44,12 +44,13 @@ fn put<T>(
     in_initial_list: bool,
 ) -> Result<Option<(Notification<T>, Audience)>, WatchFailure> {
     let new = Arc::clone(object);
-    let stored = store.put(Arc::clone(object));
-    let stored = stored.map_err(|source| WatchFailure::Key {
-        key: object.key().clone(),
-        version: object.resource_version(),
-        source,
-    });
+    let stored = store
+        .put(Arc::clone(object))
+        .map_err(|source| WatchFailure::Key {
+            key: object.key().clone(),
+            version: object.resource_version(),
+            source,
+        });
     let Some(old) = stored? else {
         let added = Notification::Added {
             object: new,

@@ -86,11 +86,10 @@ impl Lifecycle {
 
     pub(super) async fn synced(&self) -> Result<(), NotSynced> {
         let mut phases = self.phase.subscribe();
-        let is_final = |phase: &InformerPhase| {
-            matches!(phase, InformerPhase::Synced | InformerPhase::NeverSynced)
-        };
         // `self` owns the sender, so the channel stays open.
-        let synced = phases.wait_for(is_final).await;
+        let synced = phases
+            .wait_for(|phase| matches!(phase, InformerPhase::Synced | InformerPhase::NeverSynced))
+            .await;
         if synced.is_ok_and(|phase| *phase == InformerPhase::Synced) {
             return Ok(());
         }

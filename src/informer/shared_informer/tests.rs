@@ -132,7 +132,7 @@ async fn the_initial_list_is_told_as_such_and_what_follows_is_not() {
 }
 
 #[tokio::test]
-async fn what_the_server_calls_a_change_does_not_matter_only_whether_the_object_was_known() {
+async fn the_type_of_a_notification_depends_on_the_store_not_on_the_servers_event_type() {
     let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
     let received = Received::default();
     scene.informer.add_handler(received.handler());
@@ -173,7 +173,7 @@ async fn an_empty_collection_is_synced_with_the_marker() {
 }
 
 #[tokio::test]
-async fn a_late_handler_is_told_of_what_is_there() {
+async fn a_late_handler_gets_the_present_objects() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
     send(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
     scene.informer.synced().await.unwrap();
@@ -278,7 +278,7 @@ async fn an_informer_that_was_never_started_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_tells_all_objects_again_to_who_wants_it() {
+async fn a_resync_repeats_all_objects_to_handlers_with_a_period() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
     let (received, silent) = (Received::default(), Received::default());
     let period = Duration::from_secs(30);

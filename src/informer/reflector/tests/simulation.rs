@@ -16,20 +16,19 @@ const fn is_odd(version: u64) -> bool {
 }
 
 fn plain(pages: bool) -> ListWatch<Plain> {
-    let decode = |object: Raw| {
-        let object: Metadata = object.read()?;
-        let version = object.metadata.resource_version.unwrap_or_default();
-        if is_odd(version.parse().unwrap()) {
-            let error = serde_json::from_str::<u8>("{}").unwrap_err();
-            return Err(DecodeError::new(error));
-        }
-        Ok(Plain)
-    };
     let raw = ListWatch::raw(&Gvr::new("", "v1", "configmaps"));
     let raw = if pages { raw.in_pages(2) } else { raw };
     ListWatch {
         read: raw.read,
-        decode: Arc::new(decode),
+        decode: Arc::new(|object| {
+            let object: Metadata = object.read()?;
+            let version = object.metadata.resource_version.unwrap_or_default();
+            if is_odd(version.parse().unwrap()) {
+                let error = serde_json::from_str::<u8>("{}").unwrap_err();
+                return Err(DecodeError::new(error));
+            }
+            Ok(Plain)
+        }),
     }
 }
 
