@@ -48,7 +48,8 @@ use tracing::{info, warn};
 
 use crate::admin::{self, AdminState, StatusFeed};
 use crate::admission::Admission;
-use crate::audit::AuditError;
+use crate::audit::{Audit, AuditError};
+use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
 use crate::config::{
@@ -58,6 +59,7 @@ use crate::config::{
 use crate::connection::listener;
 use crate::error_chain::one_line;
 use crate::fairness::Users;
+use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
@@ -309,15 +311,12 @@ impl Gateway {
         let operators_admission = operators.as_ref().map(|(_, admission)| admission.clone());
         let parts = LiveParts::new(&registry, operators_admission, &drain);
         let controls = controls.start(&mut tasks, &reloads, &metrics, parts);
-        let state = AdminState {
-            metrics: Arc::clone(&metrics),
-            readiness: Arc::clone(&registry) as _,
-            drain: drain.clone(),
-            status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(&registry)))),
+        let access = AdminAccess {
             guard: callers.as_ref().map(|callers| callers.guard.clone()),
             audit: audit.clone(),
             log: controls.log(),
         };
+        let state = admin_state(&registry, &metrics, &drain, access);
         serve_admin(&mut tasks, admin, state);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
@@ -340,10 +339,7 @@ impl Gateway {
         }
         // Nobody is left who could need them. What the caches have received until now is in their checkpoints.
         registry.end_caches();
-        let grace = drain.deadline().map_or(Duration::ZERO, |deadline| {
-            deadline.saturating_duration_since(tokio::time::Instant::now())
-        });
-        registry.drain_tunnels(grace).await;
+        registry.drain_tunnels(time_left(&drain)).await;
         registry.finish_checkpoints(CHECKPOINT_WRITE_TIME).await;
         if let Some(audit) = audit {
             audit.finish(AUDIT_WRITE_TIME).await;
@@ -382,6 +378,37 @@ async fn other_gateways(
         .map_err(GatewayError::Handover)?;
     let own_port = listener.local_addr().map_or(0, |address| address.port());
     Ok(Some(Handover::new(settings.clone(), own_port)))
+}
+
+/// Who may use the admin port, and what it may change. See [`AdminState`].
+struct AdminAccess {
+    guard: Option<Guard>,
+    audit: Option<Audit>,
+    log: Option<LogControl>,
+}
+
+fn admin_state(
+    registry: &Arc<Registry>,
+    metrics: &Arc<Metrics>,
+    drain: &Drain,
+    access: AdminAccess,
+) -> AdminState {
+    let AdminAccess { guard, audit, log } = access;
+    AdminState {
+        metrics: Arc::clone(metrics),
+        readiness: Arc::clone(registry) as _,
+        drain: drain.clone(),
+        status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(registry)))),
+        guard,
+        audit,
+        log,
+    }
+}
+
+fn time_left(drain: &Drain) -> Duration {
+    drain.deadline().map_or(Duration::ZERO, |deadline| {
+        deadline.saturating_duration_since(tokio::time::Instant::now())
+    })
 }
 
 /// Serves metrics, health and status.

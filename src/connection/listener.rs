@@ -110,11 +110,8 @@ pub async fn run<S: HttpService>(
                     Ok(permit) => (Some(permit), AcceptDecision::Served),
                     Err(shortage) => (None, AcceptDecision::Refused(shortage)),
                 };
-                let Ok(refusal_permit) = permit
-                    .is_none()
-                    .then(|| refusals.acquire(address.ip().into()))
-                    .transpose()
-                else {
+                let refuse = || refusals.acquire(address.ip().into());
+                let Ok(refusal_permit) = permit.is_none().then(refuse).transpose() else {
                     continue;
                 };
                 let connection = ClientConnection {
