@@ -151,7 +151,8 @@ step_real() {
 # processor time that waiting tests and single-threaded compilers leave. The step itself repeats and reports anything that failed here.
 begin_real() {
     local part
-    for part in install informer javascript; do
+    tests/real/run.sh prepare
+    for part in informer javascript; do
         tests/real/apiserver/real-apiserver.sh "$part"
     done
 }

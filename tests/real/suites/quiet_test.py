@@ -1,4 +1,4 @@
-"""Which clients count as behind, and which are waited for: python3 -m unittest suites.quiet_test"""
+"""Which clients count as behind, and which are waited for."""
 import itertools
 import unittest
 
@@ -32,7 +32,3 @@ class Carries(unittest.TestCase):
         self.assertTrue(quiet.carries(b"\n\x08MODIFIED\x12" + metadata, 1234))
         self.assertFalse(quiet.carries(b"\n\x08MODIFIED\x12" + metadata, 12348))
         self.assertFalse(quiet.carries(b"\n\x08BOOKMARK\x12" + metadata, 1234))
-
-
-if __name__ == "__main__":
-    unittest.main()

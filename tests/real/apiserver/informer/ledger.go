@@ -75,7 +75,8 @@ func (c *client) tell(whole bool) map[string]any {
 	back := append([]string{}, c.ledger.back...)
 	c.ledger.mu.Unlock()
 	answer := map[string]any{"synced": c.nowSynced.Load(), "objects": held, "told": json.RawMessage(told), "back": back,
-		"lists": c.lists.Load() + c.watchLists.Load(), "watches": c.watches.Load(), "errors": c.transport.Load()}
+		"lists": c.lists.Load() + c.watchLists.Load(), "watchLists": c.watchLists.Load(), "watches": c.watches.Load(),
+		"errors": c.transport.Load(), "refused": c.expired.Load() + c.throttled.Load() + c.failed.Load(), "protocols": c.protocols()}
 	if whole {
 		answer["whole"] = bodies
 	}

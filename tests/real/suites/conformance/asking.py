@@ -5,7 +5,7 @@ import json
 from urllib.parse import parse_qs, urlsplit
 
 from .. import http2, wire
-from ..differential.case import is_consistent, shown
+from ..comparison import is_consistent, shown
 
 query = wire.query
 WAIT = 30  # seconds that a test waits for something that must arrive
@@ -266,7 +266,7 @@ class Side:
         return Response(target, wire.request(self.as_user(user, target, headers), method, target, self.marked(headers), body, timeout), floor)
 
     def ask(self, case):
-        """Runs one case of the differential suite."""
+        """Sends the request of a case."""
         return self.request(case.method, case.target, case.headers, case.body, case.user)
 
     def open(self, target, headers=None, seconds=None, user="admin", random_retry=False):

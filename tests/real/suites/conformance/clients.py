@@ -1,7 +1,6 @@
 """Entries 143-152: how client-go handles the responses, at both sides. Faults that a server does not produce on demand
 come from a relay between client and side (faulty.py)."""
-from .. import fixtures, stack as stacks, wire
-from ..informers import Informers
+from .. import fixtures, programs, tools, wire
 from .faulty import EMPTY, UNMARKED, Relay, cut, error_stream, paged, refused
 from .framework import Watch, entry, pinned
 from .streams import ResumingClient, seeded
@@ -20,11 +19,11 @@ class Informer:
     """A client-go informer behind a relay."""
 
     def __init__(self, side, t, plan, *flags):
-        program = stacks.home() / "bin" / "informer"
-        t.check(program.exists(), f"{program} is missing: real-apiserver.sh informer")
+        program = tools.client_go()
+        t.check(program, "client-go's informers are missing: real-apiserver.sh informer")
         self.t, self.relay = t, Relay(side.endpoint, plan)
-        log = t.stack.state / f"client-{t.namespace}-{side.name}.log"
-        self.client = Informers(t.stack, self.relay.endpoint, "pods", [f"--namespace={t.namespace}", "--client=typed", "--http1", *flags], 1, log)
+        args = programs.client_go(t.stack, self.relay.endpoint, program, f"--namespace={t.namespace}", "--client=typed", "--http1", *flags)
+        self.client = programs.Program("client-go", args, t.stack.state / f"client-{t.namespace}-{side.name}.log")
 
     def __enter__(self):
         return self
@@ -44,7 +43,7 @@ class Informer:
         state = {}
 
         def held():
-            state.update(self.client.state())
+            state.update(self.client.ask("state"))
             return state["synced"] == 1 and state["objects"] == [objects]
         wire.poll(f"{objects} objects in the store", held, 60)
         return list(state["hashes"])
@@ -139,13 +138,13 @@ def many_kinds(side, t):
     clients = []
     try:
         for n, (form, mode) in enumerate((f, m) for f in forms for m in (ON, OFF)):
-            log = t.stack.state / f"client-{t.namespace}-{side.name}-{n}.log"
-            clients.append(Informers(t.stack, side.endpoint, "pods", [f"--namespace={t.namespace}", "--http1", *form, mode], 1, log))
+            args = programs.client_go(t.stack, side.endpoint, tools.client_go(), f"--namespace={t.namespace}", "--http1", *form, mode)
+            clients.append(programs.Program("client-go", args, t.stack.state / f"client-{t.namespace}-{side.name}-{n}.log"))
         t.once(lambda: [t.label(f"{t.pods}/o{n % 5}", n=str(n)) for n in range(40)] + [t.delete(f"{t.pods}/o0")])
         states = {}
 
         def agreed():
-            states.update({n: client.state() for n, client in enumerate(clients)})
+            states.update({n: client.ask("state") for n, client in enumerate(clients)})
             hashes = {h for s in states.values() for h in s["hashes"]}
             return all(s["synced"] == 1 and s["objects"] == [4] for s in states.values()) and len(hashes) == 1
         wire.poll("six stores alike", agreed, 60)
@@ -155,4 +154,4 @@ def many_kinds(side, t):
             client.kill()
 
 
-pinned(152, why="over restarts, compactions and churn: the suites `clients` (kube-rs, Python, JavaScript, client-go), `informers`, `kubectl` and `restart`")
+pinned(152, why="over restarts, compactions and churn: the suites `converge` (client-go, kube-rs, Python, JavaScript, kubectl) and `restart`")

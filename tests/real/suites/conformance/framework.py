@@ -182,7 +182,7 @@ class World:
             raise Failed(text)
 
     def cases(self, number, **parts):
-        """The differential suite's cases of an entry on the shared state; PARTS={"name": "…"} narrows them."""
+        """The requests of an entry on the resting state; PARTS={"name": "…"} narrows them."""
         if not self.shared:
             raise RuntimeError("the shared state is not in this phase")
         return [c for c in self.shared.of(number) if all(p in getattr(c, k) for k, p in parts.items())]

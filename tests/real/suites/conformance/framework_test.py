@@ -1,4 +1,4 @@
-"""Tests that must fail do fail: python3 -m unittest suites.conformance.framework_test, from tests/real."""
+"""Tests that must fail do fail."""
 import json
 import unittest
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from .asking import Failed, Response, Watch, cached_read
 from .framework import Test, World
 from .outcome import differences
-from .run import run_test
+from .conformance_test import run_test
 
 HEADERS = {"content-type": "application/json", "cache-control": "no-cache, private", "audit-id": "x"}
 
@@ -142,7 +142,3 @@ class Ends(unittest.TestCase):
     def test_a_watch_that_both_ended_or_none_is_none(self):
         self.assertEqual([], differences(self.watch("clean"), self.watch(later="clean"), 50))
         self.assertEqual([], differences(self.watch(), self.watch(), 50))
-
-
-if __name__ == "__main__":
-    unittest.main()

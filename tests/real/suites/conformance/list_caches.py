@@ -7,7 +7,7 @@ import signal
 import threading
 
 from .. import fixtures, wire
-from ..differential.lists import FUTURE, token
+from .list_requests import FUTURE, token
 from .framework import WAIT, Failed, entry, pinned, query
 from .kinds import both, each, kinds, named
 from .lists import EXACT, NOT_OLDER, contents, exactly, refused, story, too_large

@@ -1,6 +1,6 @@
 """Entries 56-60: how tokens, versions and queries are parsed; compression and errors of lists."""
 from .. import fixtures, wire
-from ..differential.lists import PARTIALS, PB, TABLE, token
+from .list_requests import PARTIALS, PB, TABLE, token
 from .framework import entry, query
 from .kinds import both, kinds, named
 from .lists import NOT_OLDER, refused

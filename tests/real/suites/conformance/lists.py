@@ -1,6 +1,6 @@
 """Entries 1-13, 19, 25-27, 32-34, 39-41: the state that a list shows, and its scope."""
 from .. import fixtures
-from ..differential.lists import FUTURE, token
+from .list_requests import FUTURE, token
 from .framework import entry, query
 from .kinds import both, each, named
 

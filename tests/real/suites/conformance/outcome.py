@@ -1,8 +1,8 @@
 """Compares a test's results for the server with those for the endpoint under test.
 
-Responses and streams are compared as in the differential suite; only the parts that its case.py lists are masked. A list
+Responses and streams are compared by comparison.py; only the parts that it lists are masked. A list
 that a cache may answer has its own version checked against bounds."""
-from ..differential.case import Case, compare_answers, compare_streams, masked, shown
+from ..comparison import Case, compare_answers, compare_streams, masked, shown
 from .asking import Events, Response, Watch
 
 END_SECONDS = 20  # in which the other side must end a watch too; a busy machine opens one much later than the other

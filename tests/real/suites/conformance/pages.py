@@ -1,7 +1,7 @@
 """Entries 14-18, 20-24, 28-31, 35-38, 40, 47: limits and continue tokens."""
 from concurrent.futures import ThreadPoolExecutor
 
-from ..differential.lists import token
+from .list_requests import token
 from .framework import entry, query, token_parts
 from .kinds import both, each, named
 from .lists import EXACT, NOT_OLDER, contents, event_story, events, refused, story

@@ -1,4 +1,5 @@
 """Compares a client's contents with the server's: pure. Identities are [uid, resource version] by 'namespace/name'."""
+import hashlib
 import json
 import re
 
@@ -12,6 +13,10 @@ class Truth:
     def __init__(self, listed):
         self.whole = {f"{i['metadata'].get('namespace', '')}/{i['metadata']['name']}": i for i in listed["items"]}
         self.ids = {k: [i["metadata"]["uid"], i["metadata"]["resourceVersion"]] for k, i in self.whole.items()}
+
+    def digest(self):
+        """The hash of a store with these objects, as our informers and client-go's print it."""
+        return hashlib.sha256("".join(sorted(f"{key}/{version}\n" for key, (_, version) in self.ids.items())).encode()).hexdigest()
 
 
 def ids_differ(held, truth):
@@ -62,10 +67,17 @@ def first_difference(a, b, path=""):
     return path, a, b
 
 
+def disturbed(answer, calm):
+    """The reason why a client was not undisturbed, or ''."""
+    return ", ".join(f"{name}: {answer[name]}, not {value}" for name, value in calm.items() if answer[name] != value)
+
+
 def verdict(answer, truth, metadata_only):
     """The reason why a client's contents differ from the server's state, or ''."""
     if not answer["synced"]:
         return "it never had a list"
+    if "hashes" in answer:
+        return "" if set(answer["hashes"]) == {truth.digest()} else f"{answer['objects']} objects, and not those of the server: {len(truth.ids)}"
     if odd := ids_differ(answer["objects"], truth.ids):
         return odd
     if "told" in answer and (odd := ids_differ(answer["told"] or {}, truth.ids)):

@@ -1,5 +1,4 @@
-"""The gateways of the faults suite: each in a namespace and with a small disk of its own, behind one address."""
-import json
+"""The gateways: each in a namespace and with a small disk of its own, behind one address."""
 import os
 import signal
 import subprocess
@@ -22,16 +21,14 @@ class Gateway:
         self.name, self.address = "ab"[number], network.office_address(number)
         self.up, self.down = network.up[number], network.down[number]
         self.disk, self.log = stack.state / f"disk-{self.name}", stack.state / f"gateway-{self.name}.log"
-        self.checkpoints, self.config = self.disk / "state", stack.pki / f"gateway-{self.name}.kubeconfig"
+        self.checkpoints = self.disk / "state"
         self.admin = wire.Endpoint(f"gateway {self.name}, admin", self.address, ADMIN_PORT)
         self.endpoint = wire.Endpoint(f"gateway {self.name}", self.address, PORT, str(stack.pki / "ca.crt"), stack.token)
         self.process = None
         stack.certificate()
         mount_memory(self.disk, DISK)
-        cluster = {"server": f"https://{network.server_address(number)}:{stack.api_port}", "certificate-authority": "ca.crt", "tls-server-name": "localhost"}
-        self.config.write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "one", "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-            "clusters": [{"name": "one", "cluster": cluster}], "users": [{"name": "one", "user": {"client-certificate": "admin.crt", "client-key": "admin.key"}}]}))
+        self.config = stack.kubeconfig(f"gateway-{self.name}", f"https://{network.server_address(number)}:{stack.api_port}",
+                                       {"client-certificate": "admin.crt", "client-key": "admin.key"}, {"tls-server-name": "localhost"})
 
     def start(self, *flags, peer=None):
         """Returns when it is ready. PEER: a gateway from which it takes its caches over."""
@@ -87,8 +84,7 @@ class FaultStack(stacks.Stack):
     audit_policy = {**stacks.AUDIT_POLICY, "rules": [{"level": "Metadata", "omitStages": ["RequestReceived", "Panic"]}]}  # with the status of the response
 
     def __init__(self, before_gateways):
-        super().__init__("faults", before_gateways, audited=True)
-        self.env["REAL_APISERVER_ARGS"] += " --bind-address=0.0.0.0"
+        super().__init__("faults", before_gateways, audited=True, server_flags="--bind-address=0.0.0.0")
         self.disks = []
 
     def start_gateways(self):
@@ -96,13 +92,7 @@ class FaultStack(stacks.Stack):
 
     def certificate(self):
         """Of the address that clients use, and of those between gateways."""
-        cert, key = self.pki / "gateway.crt", self.pki / "gateway.key"
-        if not cert.exists():
-            run = lambda *args: subprocess.run(["openssl", *args], cwd=self.pki, check=True, capture_output=True, timeout=60)
-            (self.pki / "gateway.ext").write_text(f"subjectAltName=IP:{SERVICE},IP:10.77.1.2,IP:10.77.1.6\nextendedKeyUsage=serverAuth\n")
-            run("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "gateway.key", "-out", "gateway.csr", "-subj", "/CN=gateway")
-            run("x509", "-req", "-in", "gateway.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-out", "gateway.crt", "-extfile", "gateway.ext")
-        return cert, key
+        return super().certificate(f"IP:{SERVICE},IP:10.77.1.2,IP:10.77.1.6")
 
     def pid(self, name):
         return int((self.state / "run" / f"{name}.pid").read_text())

@@ -1,4 +1,4 @@
-"""What was measured, as a line of the report and as a table in Markdown."""
+"""What was measured, as a line and as a table in Markdown."""
 from dataclasses import dataclass, field
 
 from .crowds import LIBRARIES

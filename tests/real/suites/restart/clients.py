@@ -111,8 +111,6 @@ class Client:
 
 def endpoints(stack):
     """HTTP/1.1, TLS, and one connection of HTTP/2 for all."""
-    if stack.gateway == "relay":  # it supports neither TLS nor HTTP/2
-        return [stack.plain, stack.tls]
     return [stack.plain, stack.tls, stack.tls.over_http2()]
 
 

@@ -1,7 +1,8 @@
-"""What is excused and what is not: python3 -m unittest suites.restart.judge_test, from tests/real."""
+"""What is excused and what is not."""
 import unittest
 from types import SimpleNamespace
 
+from .clients import Client
 from .judge import Event, expected, judge
 
 
@@ -56,5 +57,16 @@ class Expected(unittest.TestCase):
         self.assertEqual(wanted, expected({"a": (1, thing(True))}, history, lambda t: t.on))
 
 
-if __name__ == "__main__":
-    unittest.main()
+class Streams(unittest.TestCase):
+    def faults(self, *events):
+        client = Client.__new__(Client)
+        client.start, client.initial, client.events = 5, INITIAL, lambda: events
+        return client.faults()
+
+    def test_a_stream_goes_on_from_its_list(self):
+        self.assertEqual([], self.faults(e("MODIFIED", "a", 6), e("ADDED", "c", 7), e("DELETED", "c", 8), e("ADDED", "c", 8, "v")))
+
+    def test_an_error_and_an_event_that_comes_twice_or_late_are_faults(self):
+        change = e("MODIFIED", "a", 7)
+        for bad in ([e("ERROR", "gone", 0)], [change, change], [change, e("MODIFIED", "b", 6)], [e("MODIFIED", "a", 4)], [e("ADDED", "a", 7)], [e("DELETED", "c", 7)], [e("MODIFIED", "a", 7, "v")]):
+            self.assertTrue(self.faults(*bad), bad)

@@ -3,7 +3,7 @@ import json
 from dataclasses import dataclass, field
 
 from .. import wire
-from ..differential.case import Case
+from ..comparison import Case
 from .identities import USERS, Who
 from .world import CACHED, KINDS, NAMESPACES
 

@@ -2,8 +2,6 @@
 import re
 import subprocess
 
-from ..kubectl import find
-
 # user, command
 COMMANDS = [(user, command) for user in ("actor", "nobody", "root") for command in (
     "get pods -n a --as=reader", "get pods -n a --as=nobody", "get pods -n b --as=nobody --as-group=team:blue", "get pods -n a --as=root", "get pods -n a --as=nobody --as-group=system:masters",
@@ -35,24 +33,3 @@ class Side:
         out = KLOG.sub(r"E \1", AGES.sub("AGE", TIMES.sub("TIME", out.replace(self.url.split("//")[1], "SERVER"))))
         head, _, table = out.partition("Resources ")  # the rules of can-i --list have no order
         return f"{head}Resources {sorted(table.splitlines())}" if table else out
-
-
-def run(stack, report, known):
-    kubectl = find()
-    if not kubectl:
-        report.missing("kubectl", "kubectl is missing: real-apiserver.sh kubectl fetches Debian's")
-        return
-    server = Side(stack, kubectl, "server", stack.bare)
-    sides = {mode: Side(stack, kubectl, mode, endpoint) for mode, endpoint in stack.under_test.items()}
-    for user, command in COMMANDS:
-        left = server.say(user, command)
-        for mode, side in sides.items():
-            name = f"--auth {mode}: kubectl {command}, by {user}"
-            right = side.say(user, command)
-            reason = known.reason(name)
-            if left == right:
-                report.ok(name, left.splitlines()[0])
-            elif reason:
-                report.skip(name, f"known difference: {reason}")
-            else:
-                report.fail(name, f"server:\n{left}\nunder test:\n{right}")

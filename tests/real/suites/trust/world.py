@@ -1,10 +1,6 @@
 """The objects, the users that may see them, and one gateway for each mode."""
-import os
-import subprocess
-import sys
-
 from .. import fixtures, wire
-from ..stack import HERE, Stack, free_ports
+from ..stack import Stack, free_ports
 from .identities import Credentials
 
 MODES = ("review", "self-check", "rbac")
@@ -106,11 +102,9 @@ class TrustStack(Stack):
 
     def __init__(self, name, anonymous=False, more=lambda api: None):
         """MORE writes further objects before the gateways start."""
-        super().__init__(name, self.prepare, audited=True)
+        super().__init__(name, self.prepare, audited=True, server_flags=f"--authorization-mode=RBAC {'--anonymous-auth' if anonymous else ''}")
         self.anonymous, self.more = anonymous, more
-        args = f"--authorization-mode=RBAC {'--anonymous-auth' if anonymous else ''} {os.environ.get('REAL_APISERVER_ARGS', '')}"
-        self.env["REAL_APISERVER_ARGS"] = f"--etcd-compaction-interval=0 {args}".strip()
-        self.modes = ("direct",) if self.direct else ("relay",) if self.gateway == "relay" else tuple(os.environ.get("TRUST_MODES", " ".join(MODES)).split())
+        self.modes = ("direct",) if self.direct else MODES
         self.under_test = {}
 
     def prepare(self, server):
@@ -136,33 +130,16 @@ class TrustStack(Stack):
             self.under_test[mode] = self.as_gateway(self.server.with_token(None) if mode == "direct" else self._start_one(mode, *free_ports(2)))
 
     def _start_one(self, mode, port, admin):
-        cert, key = self._certificate()
-        if mode == "relay":
-            args = [sys.executable, "-m", "suites.trust.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(cert), str(key), str(port)]
-        else:
-            config = self.pki / f"kubeconfig-gateway-{mode}"
-            (self.pki / f"gateway-{mode}.token").write_text(self.credentials.tokens[f"gateway-{mode}"])
-            config.write_text(f"""apiVersion: v1
-kind: Config
-current-context: gateway
-clusters: [{{name: real, cluster: {{server: 'https://127.0.0.1:{self.api_port}', certificate-authority: ca.crt}}}}]
-users: [{{name: gateway, user: {{tokenFile: gateway-{mode}.token}}}}]
-contexts: [{{name: gateway, context: {{cluster: real, user: gateway}}}}]
-""")
-            args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", self.gateway_mode(mode),
-                    "--client-ca-file", str(self.pki / "ca.crt"), "--requestheader-client-ca-file", str(self.pki / "proxy-ca.crt"), "--requestheader-allowed-names", "front-proxy",
-                    "--requestheader-uid-headers", "X-Remote-Uid", "--cache-resources=*,*.example.com", *(["--anonymous"] if self.anonymous else []), *os.environ.get("GATEWAY_ARGS", "").split()]
-        with open(self.state / f"gateway-{mode}.log", "ab") as log:
-            process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if mode == "relay" else None)
-        self.gateways[mode] = process
-        endpoint = wire.Endpoint(f"gateway --auth {mode}", "127.0.0.1", port, str(self.pki / "ca.crt"))
+        name = f"gateway-{mode}"
+        config = self.kubeconfig(name, f"https://127.0.0.1:{self.api_port}", {"token": self.credentials.tokens[name]})
+        flags = ["--kubeconfig", config, "--auth", self.gateway_mode(mode), "--client-ca-file", self.pki / "ca.crt",
+                 "--requestheader-client-ca-file", self.pki / "proxy-ca.crt", "--requestheader-allowed-names", "front-proxy", "--requestheader-uid-headers", "X-Remote-Uid",
+                 *(["--anonymous"] if self.anonymous else [])]
+        return self.launch(mode, port, admin, flags, self.credentials.tokens["reader"])
 
-        def ready():
-            if process.poll() is not None:
-                raise RuntimeError(f"the {mode} gateway exited with {process.returncode}")
-            return wire.request(endpoint.with_token(self.credentials.tokens["reader"]), "GET", "/version", timeout=5).status == 200
-        wire.poll(f"the {mode} gateway", ready, 30)
-        return endpoint
+    def tick(self):
+        """A write. While nothing at all is written, an API server sends no bookmark, and the gateway in RBAC mode counts as without contact."""
+        fixtures.Api(self.server).create("/apis/coordination.k8s.io/v1/namespaces/ticks/leases", {"metadata": {"generateName": "tick-"}})
 
     def as_who(self, endpoint, who):
         """The endpoint with WHO's certificate; headers are sent with each request."""
