@@ -6,7 +6,7 @@
     loadtest/scrape.py --watchers 1000 --kinds 50
 
 Starts the embedded API server and a gateway, fills caches of so many custom resources beside that of ConfigMaps, has the load test's clients watch
-ConfigMaps from processes of their own while nothing is written, and reads /metrics again and again. The cost of a scrape is the processor
+ConfigMaps while nothing is written, and reads /metrics again and again. The cost of a scrape is the processor
 time of the gateway's process (/proc/PID/schedstat of its threads) from before it to after it, less what the process uses in as much time
 without a scrape. Exit code: 0 within the bound, 1 not, 2 usage or set-up.
 """
@@ -99,9 +99,9 @@ def main():
             target, admin, pid = gateway.address("address"), gateway.address("admin"), gateway.process.pid
             for at in range(arguments.kinds):
                 read(f"http://{target}/apis/example.com/v1/kinds{at}")
-            # They wait so long before they connect, and again afterwards.
+            # So long they stay once all have connected.
             settle = int(SPARE_SECONDS + arguments.scrapes * PAUSE_SECONDS * 2)
-            words = f"idle-memory --target http://{target} --watchers {arguments.watchers} --processes 2 --settle {settle}s --server-pid {pid}"
+            words = f"steady --target http://{target} --reference http://{upstream.address('address')} --watchers {arguments.watchers} --write-rate 0 --warm-up 0s --duration {settle}s"
             clients = subprocess.Popen([player, *words.split()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             until = time.monotonic() + settle + CONNECT_SECONDS
             while (open_watches := watches(admin)) < arguments.watchers:
@@ -116,8 +116,8 @@ def main():
                 return 2
         finally:
             if clients is not None:
-                # They end by themselves, and their own processes with them.
-                clients.wait(2 * settle + CONNECT_SECONDS)
+                clients.terminate()
+                clients.wait()
             for server in reversed(servers):
                 if server.process.poll() is None:
                     server.stop()

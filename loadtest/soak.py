@@ -6,7 +6,7 @@
 
 Starts the embedded API server and a gateway with checkpoints, a memory bound and the comparison with upstream, and plays scenarios of the load
 test in turns until the time is over, each in a namespace of its own. Every ten seconds it reads the gateway's resident size, open files,
-connections and metrics into OUT/samples.csv. At the end it draws them (OUT/soak.svg) and judges: every round passed, memory and files are flat,
+connections and metrics into OUT/samples.csv. At the end it judges: every round passed, memory and files are flat,
 no cache differed from upstream. Exit code: 0 all held, 1 something did not, 2 usage or set-up.
 """
 
@@ -138,32 +138,6 @@ def growth(rows, key):
     return late / early - 1
 
 
-def draw(rows, path):
-    """An SVG of memory (MiB), files and connections over minutes."""
-    wide, high, left = 900, 260, 60
-
-    def chart(top, keys):
-        most = max(row[key] for row in rows for key in keys) * 1.1 or 1
-        span = rows[-1]["minute"] or 1
-        lines = [f'<text x="8" y="{top + 12}">{most:.0f}</text><text x="8" y="{top + high}">0</text>']
-        lines.append(f'<path d="M{left} {top}V{top + high}H{wide}" fill="none" stroke="#888"/>')
-        for key, colour in zip(keys, ("#1f77b4", "#ff7f0e")):
-            points = " ".join(
-                f"{left + row['minute'] / span * (wide - left):.1f},{top + high - row[key] / most * high:.1f}" for row in rows
-            )
-            lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        names = "  ".join(f'<tspan fill="{colour}">{key}</tspan>' for key, colour in zip(keys, ("#1f77b4", "#ff7f0e")))
-        lines.append(f'<text x="{left + 10}" y="{top + 14}">{names}</text>')
-        return lines
-
-    body = chart(10, ("resident", "counted")) + chart(320, ("files", "connections"))
-    body.append(f'<text x="{wide - 110}" y="600">{rows[-1]["minute"]:.0f} minutes</text>')
-    path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide + 10} 610" font-family="sans-serif" font-size="13">'
-        f'<rect width="100%" height="100%" fill="white"/>{"".join(body)}</svg>\n'
-    )
-
-
 def judge(rows, players, code):
     """Lines of (holds, text)."""
     yield code == 0, f"the gateway ended with {code}"
@@ -225,7 +199,6 @@ def main():
             for server in reversed(servers):
                 if server.process.poll() is None:
                     server.stop()
-    draw(rows, arguments.out / "soak.svg")
     verdicts = list(judge(rows, players, code))
     for holds, text in verdicts:
         print("ok  " if holds else "FAIL", text)
