@@ -98,7 +98,6 @@ impl Record {
             "scale": self.effort.pick(1.0, 0.01),
             "swept": null,
             "show": [],
-            "compare": [],
             "targets": self.targets,
             "runs": self.runs.iter().map(run).collect::<Vec<_>>(),
         });

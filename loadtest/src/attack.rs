@@ -10,7 +10,7 @@ mod writes;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,49 +21,26 @@ use tokio::time::Instant;
 
 use crate::process::raise_open_files;
 use crate::target::Target;
+use http1::RecentVersions;
 pub use kind::Attack;
 
 /// A client waits for this time before it returns after it was closed or refused.
 const BACK_AFTER: Duration = Duration::from_millis(500);
 
-#[derive(Debug, Clone, Copy)]
+/// What an attack has done. Relaxed: each number stands alone.
+#[derive(Debug, Default)]
 pub struct AttackCounts {
     /// Clients whose first operation has completed or was refused.
-    pub started: u64,
-    pub connections: u64,
+    pub started: AtomicU64,
+    pub connections: AtomicU64,
     /// Requests answered with success, frames sent, or chains of certificates found invalid.
-    pub done: u64,
+    pub done: AtomicU64,
     /// Refused requests, and connections that could not be made.
-    pub refused: u64,
+    pub refused: AtomicU64,
     /// Connections that the server has closed.
-    pub closed: u64,
+    pub closed: AtomicU64,
     /// Objects written, for attacks that need events.
-    pub written: u64,
-}
-
-/// [`AttackCounts`] while they grow. Relaxed: each number stands alone.
-#[derive(Debug, Default)]
-struct AttackCounters {
-    started: AtomicU64,
-    connections: AtomicU64,
-    done: AtomicU64,
-    refused: AtomicU64,
-    closed: AtomicU64,
-    written: AtomicU64,
-}
-
-impl AttackCounters {
-    fn now(&self) -> AttackCounts {
-        let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        AttackCounts {
-            started: value(&self.started),
-            connections: value(&self.connections),
-            done: value(&self.done),
-            refused: value(&self.refused),
-            closed: value(&self.closed),
-            written: value(&self.written),
-        }
-    }
+    pub written: AtomicU64,
 }
 
 fn count(of: &AtomicU64) {
@@ -74,16 +51,61 @@ fn count(of: &AtomicU64) {
 #[derive(Debug)]
 struct AttackState {
     flags: AttackConfig,
-    counts: AttackCounters,
+    counts: AttackCounts,
     pace: RateLimiter,
+    versions: RecentVersions,
 }
 
-impl AttackState {
-    /// The address of a client.
-    fn source(&self, number: usize) -> Ipv4Addr {
-        let further = number % self.flags.attack.addresses();
-        let first = u32::from(self.flags.source);
+/// A client, which attacks again and again.
+#[derive(Debug)]
+struct AttackClient {
+    state: Arc<AttackState>,
+    number: usize,
+    has_started: AtomicBool,
+}
+
+impl AttackClient {
+    fn new(state: &Arc<AttackState>, number: usize) -> Arc<Self> {
+        Arc::new(Self {
+            state: state.clone(),
+            number,
+            has_started: AtomicBool::new(false),
+        })
+    }
+
+    /// Its address.
+    fn source(&self) -> Ipv4Addr {
+        let further = self.number % self.state.flags.attack.addresses();
+        let first = u32::from(self.state.flags.source);
         Ipv4Addr::from(first + u32::try_from(further).unwrap_or(0))
+    }
+
+    /// Counts it, once it has connected or was refused for the first time.
+    fn start(&self) {
+        if !self.has_started.swap(true, Ordering::Relaxed) {
+            count(&self.state.counts.started);
+        }
+    }
+}
+
+/// Starts the clients. Each makes a connection by `attack`, whose errors are refusals, then the next one.
+fn start_clients<F: Future<Output = Result<()>> + Send + 'static>(
+    state: &Arc<AttackState>,
+    clients: &mut JoinSet<()>,
+    attack: impl Fn(Arc<AttackClient>) -> F + Clone + Send + 'static,
+) {
+    for number in 0..state.flags.clients {
+        let (client, attack) = (AttackClient::new(state, number), attack.clone());
+        clients.spawn(async move {
+            loop {
+                client.state.pace.turn().await;
+                if attack(client.clone()).await.is_err() {
+                    count(&client.state.counts.refused);
+                }
+                client.start();
+                tokio::time::sleep(BACK_AFTER).await;
+            }
+        });
     }
 }
 
@@ -91,9 +113,9 @@ impl AttackState {
 struct OpenConnection<'a>(&'a AttackState);
 
 impl<'a> OpenConnection<'a> {
-    fn of(scene: &'a AttackState) -> Self {
-        count(&scene.counts.connections);
-        Self(scene)
+    fn of(state: &'a AttackState) -> Self {
+        count(&state.counts.connections);
+        Self(state)
     }
 }
 
@@ -158,10 +180,11 @@ impl AttackThread {
         let state = Arc::new(AttackState {
             pace: RateLimiter::at(config.rate),
             flags: config,
-            counts: AttackCounters::default(),
+            counts: AttackCounts::default(),
+            versions: RecentVersions::default(),
         });
         let (stop, stopped) = oneshot::channel();
-        let scene = state.clone();
+        let of_thread = state.clone();
         let thread = std::thread::Builder::new()
             .name("attack".to_owned())
             .spawn(move || {
@@ -171,7 +194,7 @@ impl AttackThread {
                 runtime.block_on(async {
                     // All clients end with the set.
                     let mut clients = JoinSet::new();
-                    begin(&scene, &mut clients).await?;
+                    begin(&of_thread, &mut clients).await?;
                     // An error means that the owner is gone.
                     let _ = stopped.await;
                     Ok(())
@@ -186,38 +209,43 @@ impl AttackThread {
 
     /// Whether all its clients have connected or were refused.
     pub fn has_started(&self) -> bool {
-        self.state.counts.now().started >= self.state.flags.clients as u64
+        let started = self.state.counts.started.load(Ordering::Relaxed);
+        started >= self.state.flags.clients as u64
     }
 
-    /// Ends it; returns its counts.
-    pub async fn finish(self) -> Result<AttackCounts> {
-        let counts = self.state.counts.now();
+    pub fn counts(&self) -> &AttackCounts {
+        &self.state.counts
+    }
+
+    /// Ends it, after its counts were read.
+    pub async fn finish(self) -> Result<()> {
         let _ = self.stop.send(());
         let ended = tokio::task::spawn_blocking(|| self.thread.join()).await?;
-        ended.map_err(|_| anyhow!("the attack panicked"))??;
-        Ok(counts)
+        ended.map_err(|_| anyhow!("the attack panicked"))?
     }
 }
 
-async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
-    let attack = scene.flags.attack;
-    writes::begin(scene, clients).await?;
-    match attack {
-        Attack::Selectors | Attack::Labels | Attack::Forwarded => streams::begin(scene, clients),
+async fn begin(state: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
+    writes::begin(state, clients).await?;
+    match state.flags.attack {
+        Attack::Selectors | Attack::Labels | Attack::Forwarded => streams::begin(state, clients),
         Attack::Pings
         | Attack::Settings
         | Attack::WindowUpdates
         | Attack::Priorities
         | Attack::ManyFields
-        | Attack::IdleConnections => frames::begin(scene, clients),
-        Attack::CertificateChains => certificates::begin(scene, clients)?,
-        Attack::Exact
-        | Attack::NameSelectors
-        | Attack::HalfBodies
+        | Attack::IdleConnections => start_clients(state, clients, frames::flood),
+        Attack::CertificateChains => certificates::begin(state, clients)?,
+        Attack::Exact => {
+            clients.spawn(writes::follow_versions(state.clone()));
+            start_clients(state, clients, http1::repeat);
+        }
+        Attack::NameSelectors => start_clients(state, clients, http1::repeat),
+        Attack::HalfBodies
         | Attack::SlowLists
         | Attack::Connections
         | Attack::Descriptors
-        | Attack::Stalled => http1::begin(scene, clients),
+        | Attack::Stalled => start_clients(state, clients, http1::request),
     }
     Ok(())
 }

@@ -3,29 +3,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Full};
+use futures::{StreamExt, TryStreamExt, stream};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
 
 use crate::client::excerpt;
-use crate::target::Target;
+use crate::target::{Target, USER_AGENT};
 
 /// Longest time for one response, body included: it may be a page of a long list on a busy machine.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Receive window: pages of lists are megabytes long.
 const WINDOW_LEN: u32 = 8 << 20;
+/// Connections for many objects: a server handles each on a single thread.
+const CONNECTIONS: usize = 2;
+/// Objects that are being created at the same time.
+const CREATING_MAX: usize = 64;
 
-/// Sends requests without a body.
-pub type GetSender = SendRequest<Empty<Bytes>>;
+pub type Sender = SendRequest<Full<Bytes>>;
 
 /// A connection; clones share it.
 #[derive(Debug, Clone)]
 pub struct Http2Client {
     target: Arc<Target>,
-    sender: SendRequest<Full<Bytes>>,
+    sender: Sender,
 }
 
 #[derive(Debug)]
@@ -35,8 +40,6 @@ pub struct Call<'a> {
     pub accept: &'a str,
     /// `content-type` of the body.
     pub content: &'a str,
-    /// `user-agent`, which names the manager of the fields that are written.
-    pub agent: &'a str,
     pub body: Vec<u8>,
 }
 
@@ -47,7 +50,6 @@ impl<'a> Call<'a> {
             path,
             accept,
             content: "application/json",
-            agent: "kube-fanout-loadtest",
             body: Vec::new(),
         }
     }
@@ -79,7 +81,7 @@ impl Http2Client {
             let request = request
                 .header("accept", call.accept)
                 .header("content-type", call.content)
-                .header("user-agent", call.agent)
+                .header("user-agent", USER_AGENT)
                 .body(Full::new(Bytes::from(call.body)))?;
             let mut sender = self.sender.clone();
             sender.ready().await?;
@@ -103,4 +105,47 @@ impl Http2Client {
         }
         Ok(body)
     }
+}
+
+/// What was created.
+#[derive(Debug, Default)]
+pub struct Created {
+    pub count: usize,
+    /// Length of the last response, bytes: an object as the server returns it.
+    pub len: usize,
+}
+
+/// Creates objects as fast as the server accepts them; those that exist stay as they are.
+pub async fn create_all(
+    target: &Target,
+    objects: impl Iterator<Item = (String, Value)>,
+) -> Result<Created> {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(Http2Client::connect(target).await?);
+    }
+    let objects = objects.zip(connections.iter().cycle());
+    let creating = stream::iter(objects.map(|((path, object), client)| async move {
+        let call = Call {
+            method: Method::POST,
+            body: object.to_string().into_bytes(),
+            ..Call::get(&path, "application/json")
+        };
+        let (status, body) = client.call(call).await?;
+        let exists = status == StatusCode::CONFLICT;
+        ensure!(
+            exists || status.is_success(),
+            "POST {path}: {status}: {}",
+            excerpt(&body)
+        );
+        Ok::<_, anyhow::Error>((!exists).then_some(body.len()))
+    }));
+    let add = |all: Created, len: Option<usize>| async move {
+        Ok(Created {
+            count: all.count + usize::from(len.is_some()),
+            len: len.unwrap_or(all.len),
+        })
+    };
+    let creating = creating.buffer_unordered(CREATING_MAX);
+    creating.try_fold(Created::default(), add).await
 }

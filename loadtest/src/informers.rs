@@ -2,6 +2,7 @@
 //! on its input: `lap` with how often its informers listed and how long they got nothing, any other line with the hashes of their stores. It
 //! ends when its input does.
 
+mod digest;
 mod kube_rs;
 mod own;
 
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 use crate::command::Subcommand;
-use crate::pods::digest;
+use digest::digest;
 
 /// Runs one informer of pods.
 #[derive(Debug, Clone, Parser)]

@@ -1,16 +1,12 @@
 //! Pods as controllers and kubelets write them, created in numbers.
 
 mod body;
-mod digest;
-mod seed;
 
-pub use digest::digest;
-pub use seed::seed;
-
+use anyhow::Result;
 use clap::Args;
 
-#[cfg(test)]
-mod tests;
+use crate::http2::{Created, create_all};
+use crate::target::Target;
 
 /// A set of pods; a pod is identified by its number.
 #[derive(Debug, Clone, Copy, Args)]
@@ -32,11 +28,7 @@ impl Fleet {
     }
 
     pub fn name(&self, number: usize) -> String {
-        format!(
-            "{}-{:05x}",
-            self.replica_set(number),
-            number / self.namespaces.max(1)
-        )
+        format!("{}-{number:05x}", self.replica_set(number))
     }
 
     pub fn node(&self, number: usize) -> usize {
@@ -44,22 +36,44 @@ impl Fleet {
         (number / self.namespaces.max(1) + number) % self.nodes.max(1)
     }
 
-    /// The deployment of a pod: about ten pods in each.
-    fn deployment(&self, number: usize) -> String {
-        format!("orders-api-{}", number / self.namespaces.max(1) / 10)
+    /// The deployment of a pod: about ten pods of its namespace.
+    fn deployment(&self, number: usize) -> usize {
+        number / self.namespaces.max(1) / 10
     }
 
     fn replica_set(&self, number: usize) -> String {
-        format!("{}-{}", self.deployment(number), self.template(number))
+        let deployment = self.deployment(number);
+        format!("orders-api-{deployment}-{deployment:010x}")
     }
+}
 
-    /// The hash of the pod template, which the replica set is named by.
-    fn template(&self, number: usize) -> String {
-        let deployment = number / self.namespaces.max(1) / 10 * self.namespaces.max(1)
-            + number % self.namespaces.max(1);
-        format!(
-            "{:010x}",
-            deployment.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xff_ffff_ffff
+/// Creates the pods of a fleet that are missing.
+pub async fn seed(target: &Target, fleet: Fleet) -> Result<Created> {
+    let pods = (0..fleet.pods).map(|number| {
+        let namespace = fleet.namespace(number);
+        (
+            format!("/api/v1/namespaces/{namespace}/pods"),
+            fleet.pod(number),
         )
+    });
+    create_all(target, pods).await
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_loses_nothing_when_it_is_read_as_a_typed_one() {
+        let fleet = Fleet {
+            pods: 20_000,
+            namespaces: 50,
+            nodes: 200,
+        };
+        let pod = fleet.pod(4_711);
+        let typed: Pod = serde_json::from_value(pod.clone()).unwrap();
+        assert_eq!(serde_json::to_value(typed).unwrap(), pod);
     }
 }

@@ -40,6 +40,8 @@ pub struct Control {
     pub round: AtomicUsize,
     /// Clients whose first response has started.
     pub ready: AtomicUsize,
+    /// Requests that clients have sent.
+    pub requests: AtomicU64,
     /// Streams that slow clients have left to watch again.
     pub renewals: AtomicU64,
     pub delivered: AtomicU64,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use claim::Claim;
 use figure::Figure;
-use target::{Comparison, FigureTarget};
+use target::FigureTarget;
 
 /// The file in a report's folder from which the page is made.
 const JSON: &str = "report.json";
@@ -80,7 +80,6 @@ pub struct ScenarioReport {
     pub swept: Option<String>,
     /// The figures that are shown first and drawn.
     pub show: Vec<String>,
-    pub compare: Vec<Comparison>,
     pub targets: Vec<FigureTarget>,
     /// One run per server and size.
     pub runs: Vec<RunReport>,

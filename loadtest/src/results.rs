@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
-use crate::report::markdown::{TableRow, table};
+use crate::report::markdown::{NONE, TableRow, table};
+use crate::report::number::{quantity, short};
 use crate::report::{Column, RunReport};
 use crate::texts::Texts;
 
@@ -97,18 +98,15 @@ impl Results {
         self.columns.get(column)?.figures.get(name)?.value(0)
     }
 
-    /// Adds a row with the ratios of a figure to that of the first column.
-    pub fn ratios(&mut self, name: &str) {
-        let Some(first) = self.value(name, 0).filter(|first| *first > 0.0) else {
+    /// Adds a row with the ratios of a figure to that of this column.
+    pub fn ratios(&mut self, name: &str, to: usize) {
+        let Some(by) = self.value(name, to).filter(|by| *by > 0.0) else {
             return;
         };
-        let quantity = name
-            .rsplit_once(", ")
-            .map_or(name, |(quantity, _)| quantity);
-        let row = format!("{quantity} / {}", self.columns[0].name);
+        let row = format!("{} / {}", quantity(name), self.columns[to].name);
         for column in &mut self.columns {
             if let Some(value) = column.figures.get(name).and_then(|figure| figure.value(0)) {
-                column.figures.insert(row.clone(), (value / first).into());
+                column.figures.insert(row.clone(), (value / by).into());
             }
         }
         self.rows.push(row);
@@ -175,15 +173,6 @@ pub fn at_share(sorted: &[f64], share: f64) -> f64 {
     sorted.get(at.min(last)).copied().unwrap_or(0.0)
 }
 
-fn cell(value: Option<f64>) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(value) if value == value.trunc() && value.abs() < 1e15 => format!("{value:.0}"),
-        Some(value) if value.abs() >= 100.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.3}"),
-    }
-}
-
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headings: Vec<String> = self.columns.iter().map(|one| one.name.clone()).collect();
@@ -191,7 +180,10 @@ impl fmt::Display for Results {
             .rows
             .iter()
             .map(|name| {
-                let cells = (0..self.columns.len()).map(|column| cell(self.value(name, column)));
+                let cells = (0..self.columns.len()).map(|column| {
+                    let value = self.value(name, column);
+                    value.map_or_else(|| NONE.to_owned(), short)
+                });
                 (name.clone(), cells.collect())
             })
             .collect();
@@ -212,41 +204,5 @@ impl fmt::Display for Results {
             (true, true) => "passed",
         };
         write!(f, "{verdict}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_and_distributions_are_reported_by_column() {
-        let mut results = Results::new("steady");
-        for (column, latencies) in [("target", vec![40, 60, 5_000]), ("floor", vec![40])] {
-            results.column(column);
-            results.figure("events", latencies.len() as f64);
-            let mut histogram = Histogram::new(3).unwrap();
-            latencies
-                .iter()
-                .for_each(|us| histogram.record(*us).unwrap());
-            results.distribution("latency, ms", &histogram);
-        }
-        results.ratios("events");
-        let report = results.into_report();
-        let text = serde_json::to_vec(&report).unwrap();
-        let read: RunReport = serde_json::from_slice(&text).unwrap();
-        let [target, floor] = read.columns.as_slice() else {
-            panic!("{read:?}")
-        };
-        assert_eq!(target.figures["events"].value(0), Some(3.0));
-        let ratio = floor.figures["events / target"].value(0).unwrap();
-        assert!((ratio - 1.0 / 3.0).abs() < 1e-9);
-        let buckets = &target.histograms["latency, ms"];
-        let counts: Vec<_> = buckets.iter().map(|one| one.1).collect();
-        assert_eq!(counts, [1, 1, 1]);
-        let bounds: Vec<_> = buckets.iter().map(|one| one.0).collect();
-        assert!(bounds[0] >= 0.04 && bounds[0] < 0.06 && bounds[1] < 0.08 && bounds[2] >= 5.0);
-        assert_eq!(floor.histograms["latency, ms"].len(), 1);
-        assert!(read.passed());
     }
 }

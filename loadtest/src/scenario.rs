@@ -21,23 +21,20 @@ pub mod watch_run;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 
-use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
+use crate::cli::{ServerFlags, WatchFlags, WatchRunFlags};
 use crate::command::{Entry, block_on};
 use crate::process::raise_open_files;
 use crate::results::Results;
 use crate::swarm::SwarmConfig;
 use crate::target::Target;
 use population::Population;
-use watch_run::{WatchRun, spare};
+use watch_run::WatchRun;
 
 /// A load test. The fields of the type are its flags.
 pub trait Scenario: Parser {
-    /// The time after which the scenario is aborted.
-    fn time_limit(&self) -> Duration;
-
     /// Runs the scenario and adds figures, faults and notes to `results`.
     /// Wrong answers of the server are faults in the results, not errors.
     async fn run(&self, results: &mut Results) -> Result<()>;
@@ -48,13 +45,10 @@ pub fn phase(text: &str) {
     eprintln!("phase: {text}");
 }
 
-/// Runs a scenario within its time limit.
+/// Runs a scenario. Each of its waits is bounded; the runner bounds the whole.
 pub async fn play<S: Scenario>(scenario: &S) -> Result<Results> {
     let mut results = Results::new(S::command().get_name());
-    let limit = scenario.time_limit();
-    tokio::time::timeout(limit, scenario.run(&mut results))
-        .await
-        .with_context(|| format!("not finished after {limit:?}"))??;
+    scenario.run(&mut results).await?;
     Ok(results)
 }
 
@@ -70,16 +64,6 @@ pub const fn entry<S: Scenario>() -> Entry {
             let json = matches.get_one("json").map(PathBuf::as_path);
             results.publish(json)
         },
-    }
-}
-
-impl WatchRunFlags {
-    /// The time limit of one run.
-    pub fn time_limit(&self) -> Duration {
-        let ChurnFlags {
-            warm_up, duration, ..
-        } = self.churning;
-        warm_up + duration + spare(self.watching.watchers)
     }
 }
 

@@ -49,7 +49,6 @@ struct Peer {
     place: Option<(usize, usize)>,
     /// The HTTP/2 connection, if the client sent its preface.
     http2: Option<Box<Http2Connection>>,
-    lose_one_in: Option<usize>,
 }
 
 /// An event, framed as one chunk of HTTP/1.1.
@@ -66,7 +65,6 @@ struct Loop {
     peers: HashMap<usize, Peer>,
     next_token: usize,
     tape: EventLog,
-    lose_one_in: Option<usize>,
 }
 
 /// All events, which every client receives.
@@ -94,9 +92,6 @@ pub struct SocketLoop {
     /// HTTPS, with a new certificate, which is printed behind the URL.
     #[arg(long)]
     pub tls: bool,
-    /// Leave out every N-th write for every second client: the load test must find that.
-    #[arg(long, value_name = "N")]
-    pub lose_one_in: Option<usize>,
     /// End after this time.
     #[arg(long, default_value = "120s", value_parser = seconds)]
     pub duration: Duration,
@@ -130,7 +125,6 @@ fn run(flags: &SocketLoop) -> Result<()> {
         peers: HashMap::new(),
         next_token: 0,
         tape: EventLog::new(flags.event_size),
-        lose_one_in: flags.lose_one_in,
     };
     let started = Instant::now();
     let interval = Duration::from_secs_f64(1.0 / flags.rate.max(0.01));
@@ -184,8 +178,6 @@ impl Loop {
                         Token(token),
                         Interest::READABLE | Interest::WRITABLE,
                     )?;
-                    // The first client is the load test's reference, which receives everything.
-                    let lose_one_in = self.lose_one_in.filter(|_| token % 2 == 1);
                     self.peers.insert(
                         token,
                         Peer {
@@ -193,7 +185,6 @@ impl Loop {
                             request: Vec::new(),
                             place: None,
                             http2: None,
-                            lose_one_in,
                         },
                     );
                 }
@@ -309,39 +300,27 @@ impl Peer {
         let Some((mut next, mut offset)) = self.place else {
             return true;
         };
-        let lose_one_in = self.lose_one_in.map(|n| n.max(1));
-        let is_lost = |number: usize| lose_one_in.is_some_and(|n| (number + 1).is_multiple_of(n));
         while self.pipe.is_writable() && next < tape.pieces.len() {
             let mut slices = [IoSlice::new(&[]); PIECES_PER_WRITE];
-            let mut count = 0;
-            for (number, piece) in tape.pieces.iter().enumerate().skip(next) {
-                if count == PIECES_PER_WRITE {
-                    break;
-                }
-                let from = if number == next { offset } else { 0 };
-                if from > 0 || !is_lost(number) {
-                    slices[count] = IoSlice::new(&piece.chunk[from..]);
-                    count += 1;
-                }
+            let count = PIECES_PER_WRITE.min(tape.pieces.len() - next);
+            for (slice, piece) in slices.iter_mut().zip(&tape.pieces[next..]) {
+                *slice = IoSlice::new(&piece.chunk);
             }
+            slices[0].advance(offset);
             let Ok(mut len) = self.pipe.send_all(&slices[..count]) else {
                 return false;
             };
-            if count > 0 && len == 0 {
+            if len == 0 {
                 break;
             }
-            // Lost pieces are skipped; the others advance by the bytes that were sent.
             while next < tape.pieces.len() {
                 let rest = tape.pieces[next].chunk.len() - offset;
-                if offset == 0 && is_lost(next) {
-                    next += 1;
-                } else if len >= rest {
-                    len -= rest;
-                    (next, offset) = (next + 1, 0);
-                } else {
+                if len < rest {
                     offset += len;
                     break;
                 }
+                len -= rest;
+                (next, offset) = (next + 1, 0);
             }
         }
         self.place = Some((next, offset));

@@ -15,7 +15,7 @@ use anyhow::{Result, anyhow, ensure};
 use kube_fanout::resource::Encoding;
 
 use crate::recorder::{Control, Recorder};
-use crate::target::Target;
+use crate::target::{Target, USER_AGENT};
 use pace::Slowness;
 
 /// Connections per source address: fewer than Linux's 28,232 ephemeral ports.
@@ -33,8 +33,10 @@ pub const TOO_MANY: u16 = 429;
 /// The next action of a member whose connection is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Send a GET for this path.
+    /// Send a request for this path: a GET, or a PATCH by [`Member::patch`].
     Send(String),
+    /// Pause for this time.
+    Wait(Duration),
     /// Pause for the time in the server's last response, or [`PAUSE`].
     Pause,
     /// Wait for the next round.
@@ -69,7 +71,8 @@ impl Accept {
         match self {
             Self::Json => "application/json",
             Self::Metadata => "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            // As Kubernetes' own components ask.
+            Self::Protobuf => "application/vnd.kubernetes.protobuf,application/json",
         }
     }
 
@@ -86,6 +89,10 @@ impl Accept {
 pub trait Member: Send + 'static {
     /// The next action; called when the connection is free: at the start, and after each response.
     fn next(&mut self, control: &Control) -> Next;
+    /// The body of the request that it has chosen, if that is a strategic merge patch; asked over HTTP/2 only.
+    fn patch(&mut self) -> Option<Vec<u8>> {
+        None
+    }
     /// A response with status 200 has started; called once or more often.
     fn response_started(&mut self) {}
     /// A piece of the body of a response with this status.
@@ -120,6 +127,8 @@ pub struct SwarmConfig {
     pub websocket: bool,
     /// Media type that members ask for.
     pub accept: Accept,
+    /// `user-agent` over HTTP/2.
+    pub user_agent: &'static str,
     /// Receive window of each HTTP/2 stream, bytes, if not the library's default.
     pub stream_window: Option<u32>,
     /// Whether members pause for [`PAUSE`] only, even if Retry-After is longer.
@@ -137,6 +146,7 @@ impl SwarmConfig {
             streams_per_connection: None,
             websocket: false,
             accept: Accept::Json,
+            user_agent: USER_AGENT,
             stream_window: None,
             impatient: false,
             source: Ipv4Addr::LOCALHOST,
@@ -175,7 +185,9 @@ impl<M: Member> Swarm<M> {
         control: Arc<Control>,
     ) -> Result<Self> {
         let count = members.len();
+        let streams = swarm_config.streams_per_connection.unwrap_or(1).max(1);
         let share = count.div_ceil(swarm_config.threads.max(1)).max(1);
+        let share = share.next_multiple_of(streams);
         let mut swarm = Self {
             control,
             threads: Vec::new(),
@@ -190,7 +202,7 @@ impl<M: Member> Swarm<M> {
             first += mine.len();
             let run = move || match swarm_config.streams_per_connection {
                 None => reactor::run(mine, &swarm_config, &control, number),
-                Some(streams) => multiplexed::run(mine, &swarm_config, control, streams),
+                Some(streams) => multiplexed::run(mine, &swarm_config, control, number, streams),
             };
             swarm.threads.push(
                 std::thread::Builder::new()
@@ -233,8 +245,13 @@ impl<M: Member> Swarm<M> {
         what: &str,
         count: impl Fn(&Control) -> usize,
     ) -> Result<()> {
-        let has_failed = || self.threads.iter().any(JoinHandle::is_finished);
-        until_all(wait, self.count, what, || count(&self.control), has_failed).await
+        let reached = || count(&self.control);
+        until_all(wait, self.count, what, reached, || self.has_failed()).await
+    }
+
+    /// Whether one of its threads has ended.
+    pub fn has_failed(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Stops all threads; returns the members in their order, and the merged counters.

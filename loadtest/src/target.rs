@@ -23,6 +23,9 @@ pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// instead of some 100 KiB, and hide for long that the client does not read.
 const SLOW_SEGMENT_LEN: u32 = 1_448;
 
+/// The client's name in requests.
+pub const USER_AGENT: &str = "kube-fanout-loadtest";
+
 /// A server and the caller's identity.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -214,7 +217,7 @@ impl Target {
     /// Like [`Self::fetch_text_as`], with more headers, each with its line end.
     pub fn fetch_text(&self, path: &str, accept: &str, headers: &str) -> Vec<u8> {
         let mut text = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: {accept}\r\nAccept-Encoding: {}\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {accept}\r\nAccept-Encoding: {}\r\n",
             self.authority, self.encoding
         );
         if let Some(token) = &self.token {

@@ -4,7 +4,7 @@ mod behaviour;
 
 use std::sync::Arc;
 
-pub use behaviour::{Behaviour, Plan};
+pub use behaviour::{Behaviour, Goal, Plan};
 
 use kube_fanout::resource::Encoding;
 
@@ -428,11 +428,15 @@ impl Member for Watcher {
 
     fn progress(&self, _: &Control) -> usize {
         let is_there = |goal| self.inner.track.resume_version() >= goal;
-        usize::from(self.mode == Mode::WatchFlags && self.plan.goal().is_some_and(is_there))
+        usize::from(self.mode == Mode::WatchFlags && self.plan.goal.get().is_some_and(is_there))
     }
 
     fn behind_by(&self) -> Option<u64> {
-        let goal = self.plan.goal().filter(|_| self.mode == Mode::WatchFlags)?;
+        let goal = self
+            .plan
+            .goal
+            .get()
+            .filter(|_| self.mode == Mode::WatchFlags)?;
         let behind = goal.saturating_sub(self.inner.track.resume_version());
         Some(behind).filter(|by| *by > 0)
     }
@@ -449,7 +453,7 @@ impl Member for Watcher {
 
     fn wants_to_leave(&self, _: &Control) -> bool {
         let is_over = self.inner.visits.as_ref().is_some_and(Visits::is_over);
-        is_over && self.plan.goal().is_none()
+        is_over && self.plan.goal.get().is_none()
     }
 }
 

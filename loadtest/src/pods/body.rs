@@ -12,29 +12,30 @@ impl Fleet {
             "kind": "Pod",
             "metadata": self.metadata(number),
             "spec": self.spec(number),
-            "status": self.status(number, 0),
+            "status": self.status(number),
         })
     }
 
     fn metadata(&self, number: usize) -> Value {
-        let (deployment, replica_set) = (self.deployment(number), self.replica_set(number));
+        let replica_set = self.replica_set(number);
+        let template = format!("{:010x}", self.deployment(number));
         json!({
             "name": self.name(number),
             "generateName": format!("{replica_set}-"),
             "namespace": self.namespace(number),
             "labels": {
                 "app.kubernetes.io/name": "orders-api",
-                "app.kubernetes.io/instance": deployment,
-                "pod-template-hash": self.template(number),
+                "app.kubernetes.io/instance": format!("orders-api-{}", self.deployment(number)),
+                "pod-template-hash": template,
                 "tier": if number.is_multiple_of(3) { "edge" } else { "core" },
             },
             "annotations": {
-                "checksum/config": format!("{:064x}", number / self.namespaces.max(1) / 10),
+                "checksum/config": format!("{:064x}", self.deployment(number)),
                 "prometheus.io/scrape": "true",
             },
             "ownerReferences": [{
                 "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": replica_set,
-                "uid": format!("6f1c2a9e-0000-4000-8000-{}00", self.template(number)),
+                "uid": format!("6f1c2a9e-0000-4000-8000-{template}00"),
                 "controller": true, "blockOwnerDeletion": true,
             }],
         })
@@ -58,19 +59,13 @@ impl Fleet {
         })
     }
 
-    /// The status; `turn` changes its times.
-    pub fn status(&self, number: usize, turn: usize) -> Value {
-        let at = format!(
-            "2026-01-01T{:02}:{:02}:{:02}Z",
-            turn / 3600 % 24,
-            turn / 60 % 60,
-            turn % 60
-        );
+    fn status(&self, number: usize) -> Value {
+        let at = "2026-01-01T00:00:00Z";
         let condition =
             |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": at});
         let container = |name: &str| {
             json!({
-                "name": name, "ready": true, "started": true, "restartCount": turn,
+                "name": name, "ready": true, "started": true, "restartCount": 0,
                 "image": format!("registry.example.com/shop/{name}:1.42.7"),
                 "imageID": format!("sha256:{number:016x}"), "containerID": format!("containerd://{number:016x}"),
                 "state": {"running": {"startedAt": at}},
@@ -86,7 +81,7 @@ impl Fleet {
             "phase": "Running",
             "conditions": [condition("PodScheduled"), condition("Ready")],
             "hostIP": format!("172.16.0.{}", self.node(number) % 250), "podIP": address, "podIPs": [{"ip": address}],
-            "startTime": "2026-01-01T00:00:00Z",
+            "startTime": at,
             "containerStatuses": [container("orders-api"), container("proxy")],
             "qosClass": "Burstable",
         })

@@ -79,23 +79,3 @@ impl UsageSeries {
         self.rss_mib.push((at, crate::results::mib(usage.rss)));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_is_that_of_the_time_between_two_samples() {
-        let usage = |cpu_s, rss| Usage {
-            cpu: Duration::from_secs_f64(cpu_s),
-            rss,
-            ..Usage::default()
-        };
-        let mut series = UsageSeries::default();
-        series.add(Duration::ZERO, None, usage(3.0, 1 << 20));
-        let since = Duration::from_millis(500);
-        series.add(since, Some((since, usage(3.0, 0))), usage(3.25, 2 << 20));
-        assert_eq!(series.cpu_percent, [(0.5, 50.0)]);
-        assert_eq!(series.rss_mib, [(0.0, 1.0), (0.5, 2.0)]);
-    }
-}

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioReport;
-use super::markdown::measurement;
+use super::markdown::NONE;
 use super::number::unit;
-use super::target::FigureTarget;
+use super::target::{FigureTarget, RATES_DIFFER};
 
 /// A row of docs/PERFORMANCE.md, which README may quote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,11 +32,13 @@ pub struct Claim {
 }
 
 pub fn all(scenarios: &[ScenarioReport]) -> Vec<Claim> {
-    let of = |played| move |target| claim(played, target);
-    scenarios
-        .iter()
-        .flat_map(|played| played.targets.iter().map(of(played)))
-        .collect()
+    scenarios.iter().flat_map(of).collect()
+}
+
+/// The claims of one scenario.
+pub fn of(played: &ScenarioReport) -> Vec<Claim> {
+    let targets = played.targets.iter();
+    targets.map(|target| claim(played, target)).collect()
 }
 
 fn claim(played: &ScenarioReport, target: &FigureTarget) -> Claim {
@@ -46,7 +48,10 @@ fn claim(played: &ScenarioReport, target: &FigureTarget) -> Claim {
         None => unit(&target.figure),
     };
     let text = figure.as_ref().and_then(|figure| figure.text(unit));
-    let measured = text.unwrap_or_else(|| measurement(played, target));
+    let measured = text.unwrap_or_else(|| match target.rates_differ(played) {
+        true => RATES_DIFFER.to_owned(),
+        false => NONE.to_owned(),
+    });
     let (bound, verdict) = (target.bound(), target.verdict(played).word());
     let quote = match (target.limit(), verdict.is_empty()) {
         (Some(limit), _) => format!("{measured} [{limit}: {verdict}]"),

@@ -129,24 +129,6 @@ mod tests {
     }
 
     #[test]
-    fn the_median_counts_and_the_extremes_stand_beside_it() {
-        let three = figure(&[Some(9.0), None, Some(2.0), Some(3.0)]);
-        assert_eq!(
-            (
-                three.runs(),
-                three.median(),
-                three.lowest(),
-                three.highest()
-            ),
-            (3, Some(3.0), Some(2.0), Some(9.0))
-        );
-        assert_eq!(three.text("µs").unwrap(), "3 µs (2 to 9)");
-        assert_eq!(figure(&[Some(2.0), Some(3.0)]).median(), Some(2.5));
-        assert_eq!(Figure::from(2.5).text("").unwrap(), "2.5");
-        assert_eq!(figure(&[None]).text("µs"), None);
-    }
-
-    #[test]
     fn ratios_are_of_runs_of_one_number() {
         let ratio = figure(&[Some(6.0), None, Some(8.0)])
             .with(&figure(&[Some(2.0), Some(1.0), Some(2.0)]), |value, by| {

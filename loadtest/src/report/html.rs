@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::markdown::{TableRow, figures, headings, name, ratios, remarks, targets};
+use super::markdown::{TableRow, figures, headings, name, remarks, targets};
 use super::{Report, RunReport, ScenarioReport};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -20,7 +20,6 @@ struct PageData<'a> {
 struct ScenarioTables {
     headings: Vec<String>,
     targets: Vec<TableRow>,
-    ratios: Vec<TableRow>,
     figures: Vec<TableRow>,
     remarks: Vec<String>,
 }
@@ -30,7 +29,6 @@ impl ScenarioTables {
         Self {
             headings: headings(scenario),
             targets: targets(scenario),
-            ratios: ratios(scenario),
             figures: figures(scenario),
             remarks: scenario.runs.iter().flat_map(lines).collect(),
         }

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::claim::{self, Claim};
 use super::figure::Figure;
-use super::number::{quantity, short};
-use super::target::RATES_DIFFER;
+use super::number::short;
 use super::{Column, RunReport, ScenarioReport};
 
 /// Stands for a missing figure.
-const NONE: &str = "–";
-
-const COLUMNS_MAX: usize = 6;
+pub const NONE: &str = "–";
 
 /// A table's row: a name and one cell per column.
 pub type TableRow = (String, Vec<String>);
@@ -26,19 +24,23 @@ pub fn summary(played: &ScenarioReport) -> String {
             "\nCounts and times × {factor}: only figures at scale 1 can be compared."
         );
     }
-    let shown = figures(played)
+    // Read downwards: a table of two dozen columns fits no page.
+    let shown: Vec<TableRow> = figures(played)
         .into_iter()
-        .filter(|row| played.show.contains(&row.0));
-    let rows: Vec<TableRow> = shown.chain(ratios(played)).collect();
+        .filter(|row| played.show.contains(&row.0))
+        .collect();
+    let names: Vec<String> = shown.iter().map(|(name, _)| name.clone()).collect();
+    let rows = headings(played).into_iter().enumerate();
+    let rows = rows.map(|(at, heading)| {
+        let cells = shown.iter().map(|(_, cells)| cells[at].clone());
+        (heading, cells.collect())
+    });
+    let rows: Vec<TableRow> = rows
+        .filter(|(_, cells): &TableRow| cells.iter().any(|cell| cell != NONE))
+        .collect();
     if !rows.is_empty() {
-        let (headings, rows) = without_empty_columns(&headings(played), &rows);
         text.push('\n');
-        // Many runs are listed downwards: a table of two dozen columns fits no page.
-        text.push_str(&if headings.len() > COLUMNS_MAX {
-            transpose(&headings, &rows)
-        } else {
-            table("", &headings, &rows)
-        });
+        text.push_str(&table("", &names, &rows));
     }
     if !played.targets.is_empty() {
         let headings = ["measured", "target", ""].map(str::to_owned);
@@ -51,22 +53,6 @@ pub fn summary(played: &ScenarioReport) -> String {
         }
     }
     text
-}
-
-/// Drops the columns without a value in these rows.
-pub fn without_empty_columns(
-    headings: &[String],
-    rows: &[TableRow],
-) -> (Vec<String>, Vec<TableRow>) {
-    let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
-    let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
-    let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
-    (
-        of(headings),
-        rows.iter()
-            .map(|(name, cells)| (name.clone(), of(cells)))
-            .collect(),
-    )
 }
 
 pub fn headings(played: &ScenarioReport) -> Vec<String> {
@@ -116,43 +102,15 @@ pub fn figures(played: &ScenarioReport) -> Vec<TableRow> {
         .collect()
 }
 
-/// The ratios that the scenario asks for, if they could be computed.
-pub fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
-    let row = |comparison: &super::target::Comparison| {
-        let name = format!("{} × {}", quantity(&comparison.figure), comparison.to);
-        (
-            name,
-            cells(played, |run, column| comparison.ratio(played, run, column)),
-        )
-    };
-    let rows = played.compare.iter().map(row);
-    rows.filter(|(_, cells)| cells.iter().any(|cell| cell != NONE))
-        .collect()
-}
-
 /// The targets: measured value, bound, verdict.
 pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
-    let row = |target: &super::target::FigureTarget| {
+    let row = |claim: Claim| {
         (
-            target.what.clone(),
-            vec![
-                measurement(played, target),
-                target.bound(),
-                target.verdict(played).word().to_owned(),
-            ],
+            claim.what,
+            vec![claim.measured, claim.target, claim.verdict],
         )
     };
-    played.targets.iter().map(row).collect()
-}
-
-/// The measured value of a target, or why there is none.
-pub fn measurement(played: &ScenarioReport, target: &super::target::FigureTarget) -> String {
-    let figure = target.measured(played);
-    let text = figure.and_then(|figure| figure.text(""));
-    text.unwrap_or_else(|| match target.rates_differ(played) {
-        true => RATES_DIFFER.to_owned(),
-        false => NONE.to_owned(),
-    })
+    claim::of(played).into_iter().map(row).collect()
 }
 
 fn cells(
@@ -214,22 +172,6 @@ pub fn table(corner: &str, headings: &[String], rows: &[TableRow]) -> String {
         text.push_str(&line(name, cells));
     }
     text
-}
-
-/// The same table with rows and columns exchanged.
-fn transpose(headings: &[String], rows: &[TableRow]) -> String {
-    let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
-    let lines: Vec<TableRow> = headings
-        .iter()
-        .enumerate()
-        .map(|(at, heading)| {
-            (
-                heading.clone(),
-                rows.iter().map(|(_, cells)| cells[at].clone()).collect(),
-            )
-        })
-        .collect();
-    table("", &names, &lines)
 }
 
 fn width(text: &str) -> usize {

@@ -54,28 +54,6 @@ fn parts(name: &str) -> (&str, &str) {
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(value: f64, text: &str) {
-        assert_eq!(short(value), text);
-    }
-
-    #[test]
-    fn figures_keep_the_digits_that_say_something() {
-        check(0.0, "0");
-        check(5_000.0, "5000");
-        check(12_345_678.0, "12.35 M");
-        check(2.5e9, "2.5 G");
-        check(1_234.567, "1235");
-        check(12.345, "12.3");
-        check(0.349, "0.35");
-        check(0.001_34, "0.0013");
-        check(0.09, "0.09");
-        check(0.000_012, "1.2e-5");
-        check(0.000_1, "1e-4");
-        check(9.999, "10");
-        check(-3.25, "-3.25");
-    }
-
     #[test]
     fn the_unit_follows_the_last_comma() {
         let (settled, ms) = ("KiB per watch, settled", "latency p99, ms");

@@ -1,4 +1,4 @@
-//! Comparisons between figures, and their targets. A missed target is reported; it fails nothing.
+//! Targets of figures, and of ratios and differences of two. A missed target is reported; it fails nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,16 +13,6 @@ const RATE: &str = "upstream events a second";
 pub const RATES_APART_MAX: f64 = 0.05;
 /// Stands for a ratio between unequal rates.
 pub const RATES_DIFFER: &str = "no ratio: rates differ";
-
-/// A row of ratios: every column's figure divided by that of one column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Comparison {
-    /// The figure's name with its unit, as the scenario writes it.
-    pub figure: String,
-    /// The divisor: a server, or `SERVER / COLUMN`.
-    pub to: String,
-}
 
 /// A figure and its bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,29 +62,6 @@ impl TargetVerdict {
             Self::Invalid => "invalid",
             Self::Unbounded => "",
         }
-    }
-}
-
-impl Comparison {
-    /// The ratio of one column; none if a figure is missing, the divisor is 0, or the rates differ.
-    pub fn ratio(
-        &self,
-        played: &ScenarioReport,
-        run: &RunReport,
-        column: &Column,
-    ) -> Option<Figure> {
-        let value = ScenarioReport::figure(run, column, &self.figure)?;
-        let to = played.place(&self.to, run.size.as_deref())?;
-        let by = to.figure(&self.figure)?;
-        let place = FigurePlace {
-            run,
-            column: Some(column),
-            is_whole: false,
-        };
-        place
-            .has_rate_of(&to)
-            .then(|| value.with(by, quotient))
-            .filter(|ratio| ratio.runs() > 0)
     }
 }
 

@@ -30,10 +30,6 @@ fn played(runs: Vec<RunReport>) -> ScenarioReport {
         scale: 1.0,
         swept: None,
         show: vec![CPU.to_owned()],
-        compare: vec![Comparison {
-            figure: CPU.to_owned(),
-            to: "embedded".to_owned(),
-        }],
         targets: Vec::new(),
         runs,
     }
@@ -146,63 +142,6 @@ fn figures_of_the_whole_run_count_too() {
     let mut target = target("gateway", None, 64.0);
     target.figure = "server peak RSS, MiB".to_owned();
     assert_eq!(target.value(&two_servers()), Some(40.0));
-}
-
-#[test]
-fn ratios_stand_under_the_figures() {
-    let text = markdown::summary(&two_servers());
-    let line = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap();
-    let cells = |begin| {
-        line(begin)
-            .split('|')
-            .map(|cell| cell.trim().to_owned())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        cells("|  "),
-        ["", "", "embedded", "gateway: socket loop", "gateway", ""]
-    );
-    assert_eq!(
-        cells("| server CPU per delivered event, µs")[2..5],
-        ["12", "2", "3"]
-    );
-    assert_eq!(
-        cells("| server CPU per delivered event × embedded")[2..5],
-        ["1", "0.17", "0.25"]
-    );
-}
-
-#[test]
-fn many_runs_are_read_downwards() {
-    let sizes: Vec<String> = (1..=7).map(|size| format!("{size}00")).collect();
-    let runs = sizes
-        .iter()
-        .map(|size| run("gateway", Some(size), &[("x", 2.0)]));
-    let mut swept = played(runs.collect());
-    swept.swept = Some("--watchers".to_owned());
-    let text = markdown::summary(&swept);
-    assert!(
-        text.lines()
-            .any(|line| line.starts_with("| gateway at 700 |")),
-        "{text}"
-    );
-    assert!(!text.contains("peak RSS"), "only what is shown: {text}");
-}
-
-#[test]
-fn a_column_that_says_nothing_is_left_out() {
-    let mut played = two_servers();
-    let empty = Column {
-        name: "beyond the loop".to_owned(),
-        ..Column::default()
-    };
-    played.runs[1].columns.push(empty);
-    assert!(!markdown::summary(&played).contains("beyond the loop"));
-    assert!(
-        html::page(&report(vec![played]))
-            .unwrap()
-            .contains("beyond the loop")
-    );
 }
 
 #[test]

@@ -91,21 +91,6 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_set_where_it_stands() {
-        let mut words = split("steady --watchers 5 --objects 7 --baseline");
-        set(&mut words, "--watchers", "6");
-        set(&mut words, "--objects", "8");
-        set(&mut words, "--rounds", "9");
-        assert_eq!(
-            words.join(" "),
-            "steady --watchers 6 --objects 8 --baseline --rounds 9"
-        );
-        assert_eq!(value(&words, "--objects"), Some("8"));
-        assert_eq!(value(&words, "--rounds"), Some("9"));
-        assert_eq!(value(&words, "--watch"), None);
-    }
-
-    #[test]
     fn added_flags_replace_those_that_are_there() {
         let mut words = split("steady --watchers 5 --http2 --objects 7");
         add(
@@ -116,11 +101,5 @@ mod tests {
             words.join(" "),
             "steady --watchers 6 --http2 --objects 8 --baseline --rounds 9"
         );
-    }
-
-    #[test]
-    fn a_command_line_can_be_pasted() {
-        let words = ["a", "--b=c", "it's", "x y", ""].map(str::to_owned);
-        assert_eq!(join(&words), r"a --b=c 'it'\''s' 'x y' ''");
     }
 }

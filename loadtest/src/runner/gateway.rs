@@ -58,23 +58,3 @@ pub fn kubeconfig(url: &str, ca: Option<&Path>, token: Option<&str>) -> String {
     })
     .to_string()
 }
-
-#[cfg(test)]
-mod tests {
-    //! The kubeconfig names server and caller.
-
-    use super::*;
-
-    #[test]
-    fn a_kubeconfig_names_the_server_and_the_caller() {
-        let ca = Some(Path::new("/ca.crt"));
-        let text = kubeconfig("https://127.0.0.1:1", ca, Some("secret"));
-        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let cluster = &config["clusters"][0]["cluster"];
-        assert_eq!(cluster["server"], "https://127.0.0.1:1");
-        assert_eq!(cluster["certificate-authority"], "/ca.crt");
-        assert_eq!(config["users"][0]["user"]["token"], "secret");
-        let context = &config["contexts"][0]["context"];
-        assert_eq!(context["user"], config["users"][0]["name"]);
-    }
-}

@@ -159,13 +159,6 @@ mod tests {
         assert_eq!(address_in(&log[..log.len() - 10], "address"), None);
     }
 
-    #[test]
-    fn the_last_lines_are_shown() {
-        let text: String = (0..40).map(|number| format!("{number}\n")).collect();
-        assert!(last_lines(&text).starts_with("28\n") && last_lines(&text).ends_with("\n39"));
-        assert_eq!(last_lines(""), "");
-    }
-
     fn shell(script: &str) -> ChildProcess {
         let name = format!("kube-fanout-runner-{}-{}", std::process::id(), script.len());
         let mut command = Command::new("/bin/sh");

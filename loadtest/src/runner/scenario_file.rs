@@ -9,11 +9,13 @@ use serde::{Deserialize, Deserializer};
 
 use super::arguments;
 use crate::report::ScenarioReport;
-use crate::report::target::{BETWEEN, Comparison, FigureTarget};
+use crate::report::target::{BETWEEN, FigureTarget};
 
 /// Longest time of a scenario unless the file has a limit.
 const LIMIT: Duration = Duration::from_secs(300);
 const TIERS_MAX: usize = 8;
+/// Stands for every run in a target's `of`.
+const EACH: &str = "each";
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,8 +46,6 @@ pub struct ScenarioFile {
     /// Figures to show first and to draw.
     #[serde(default)]
     pub show: Vec<String>,
-    #[serde(default)]
-    pub compare: Vec<Comparison>,
     #[serde(default)]
     pub targets: Vec<FigureTarget>,
 }
@@ -168,10 +168,25 @@ impl ScenarioFile {
                 message.lines().next().unwrap_or("not YAML")
             )
         })?;
+        parsed.expand();
         parsed.check().with_context(|| file.display().to_string())?;
         let name = file.file_stem().unwrap_or_default();
         parsed.name = name.to_string_lossy().into_owned();
         Ok(parsed)
+    }
+
+    /// A target of [`EACH`] stands for one of each run.
+    fn expand(&mut self) {
+        let (each, mut targets): (Vec<_>, Vec<_>) =
+            self.targets.drain(..).partition(|target| target.of == EACH);
+        for run in &self.runs {
+            targets.extend(each.iter().map(|target| FigureTarget {
+                what: format!("{}: {}", run.label(), target.what),
+                of: run.label().to_owned(),
+                ..target.clone()
+            }));
+        }
+        self.targets = targets;
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -198,7 +213,6 @@ impl ScenarioFile {
             .iter()
             .flat_map(|target| [Some(&target.of), target.to.as_ref(), target.less.as_ref()])
             .flatten()
-            .chain(self.compare.iter().map(|comparison| &comparison.to))
         {
             let label = place.split(BETWEEN).next().unwrap_or_default();
             ensure!(labels.contains(&label), "{place}: no run is called {label}");
@@ -223,7 +237,6 @@ impl ScenarioFile {
             scale,
             swept: self.sweep.as_ref().map(|sweep| sweep.flag.clone()),
             show: self.show.clone(),
-            compare: self.compare.clone(),
             targets: self.targets.clone(),
             runs: Vec::new(),
         }

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use super::watch_run::ready_wait;
 use super::{Scenario, targets};
 use crate::cli::{ChurnFlags, ServerFlags, seconds};
 use crate::client::Client;
@@ -63,12 +62,6 @@ pub struct Drain {
 }
 
 impl Scenario for Drain {
-    fn time_limit(&self) -> Duration {
-        let clients = self.watchers + self.listers;
-        let end = self.drain_timeout + SPARE * 2 + SETTLE_WAIT * 3;
-        ready_wait(clients) * 2 + self.churning.warm_up + self.churning.duration + end
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let pid = self.server.server_pid;
         let pid = pid.context("drain needs --server-pid: the process that is to end")?;

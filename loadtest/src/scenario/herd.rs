@@ -13,7 +13,7 @@ use clap::{Args, Parser};
 
 use super::{Scenario, swarm_config, targets};
 use crate::cli::{ServerFlags, seconds};
-use crate::lister::{ListClient, ListResult, Lister, list_once};
+use crate::lister::{ListResult, Lister, list_once};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::{Control, now_ns};
 use crate::results::{Results, at_share, mib};
@@ -21,9 +21,6 @@ use crate::swarm::{Swarm, SwarmConfig};
 use crate::target::Target;
 use crate::texts::Texts;
 use crate::writer::Churn;
-
-/// Time for what a herd does besides its rounds.
-const SPARE: Duration = Duration::from_secs(60);
 
 /// Flags of all herds.
 #[derive(Debug, Clone, Args)]
@@ -56,10 +53,6 @@ pub struct RelistHerd {
 }
 
 impl Scenario for RelistHerd {
-    fn time_limit(&self) -> Duration {
-        self.herd.time_limit()
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         self.herd.play_lists(results).await
     }
@@ -84,12 +77,6 @@ struct HerdResults {
 }
 
 impl HerdFlags {
-    /// Objects are created first and listed once or more; then come the rounds.
-    fn time_limit(&self) -> Duration {
-        let rounds = u32::try_from(self.rounds).unwrap_or(u32::MAX);
-        self.round_wait * rounds.saturating_add(3) + SPARE
-    }
-
     fn list_path(&self) -> Arc<str> {
         format!("{}?resourceVersion=0", self.server.path).into()
     }
@@ -145,11 +132,7 @@ impl HerdFlags {
     }
 
     /// Plays all rounds with clients of one kind.
-    async fn play<M: ListClient>(
-        &self,
-        config: SwarmConfig,
-        client: impl Fn() -> M,
-    ) -> Result<HerdResults> {
+    async fn play(&self, config: SwarmConfig, client: impl Fn() -> Lister) -> Result<HerdResults> {
         let pid = self.server.server_pid;
         let clients = (0..self.clients).map(|_| client()).collect();
         let swarm = Swarm::start(clients, &config, Arc::new(Control::default()))?;
@@ -172,7 +155,7 @@ impl HerdFlags {
         let (clients, recorder) = swarm.finish()?;
         Ok(HerdResults {
             rounds,
-            lists: clients.into_iter().map(ListClient::into_lists).collect(),
+            lists: clients.into_iter().map(Lister::into_lists).collect(),
             fault,
             messages: recorder.messages,
         })

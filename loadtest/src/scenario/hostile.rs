@@ -5,6 +5,7 @@ pub mod witness;
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -33,8 +34,6 @@ const RECOVERY: Duration = Duration::from_secs(1);
 const WRITES_MET: f64 = 0.9;
 /// Longest time for the attack's clients to connect.
 const BEGIN_WAIT: Duration = Duration::from_secs(20);
-/// Time besides the phases, for the first responses and the last event.
-const SPARE: Duration = Duration::from_secs(30);
 /// How often memory is read.
 const LOOK: Duration = Duration::from_millis(50);
 /// Address of the attack's clients, unless the attack is one from the witness's address.
@@ -84,10 +83,6 @@ pub struct Hostile {
 }
 
 impl Scenario for Hostile {
-    fn time_limit(&self) -> Duration {
-        self.quiet + BEGIN_WAIT + self.duration + self.after + SPARE
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let (target, _) = targets(&self.server)?;
         let pid = self
@@ -118,7 +113,8 @@ impl Scenario for Hostile {
         }
         let seconds = started.elapsed().as_secs_f64();
         let cpu = (Usage::of(pid)?.cpu - cpu).as_secs_f64() / seconds;
-        let counts = attacker.finish().await?;
+        report_attack(results, self, attacker.counts(), seconds);
+        attacker.finish().await?;
         let times = Times {
             attack,
             end: now_ns(),
@@ -139,7 +135,6 @@ impl Scenario for Hostile {
             ));
         }
         results.figure("server CPU under attack, cores", cpu);
-        report_attack(results, self, &counts, seconds);
         let mut verdict = verdict(results, &done, &times);
         verdict.memory(results, &memory);
         verdict.report(results, self);
@@ -174,15 +169,16 @@ impl Memory {
 }
 
 fn report_attack(results: &mut Results, flags: &Hostile, counts: &AttackCounts, seconds: f64) {
-    results.figure("attack: connections at its end", counts.connections as f64);
-    results.figure("attack: done a second", counts.done as f64 / seconds);
-    results.figure("attack: refused", counts.refused as f64);
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    results.figure("attack: connections at its end", of(&counts.connections));
+    results.figure("attack: done a second", of(&counts.done) / seconds);
+    results.figure("attack: refused", of(&counts.refused));
     results.figure(
         "attack: connections closed by the server",
-        counts.closed as f64,
+        of(&counts.closed),
     );
     if let Some(rate) = flags.attack.size().writes {
-        let written = counts.written as f64 / seconds;
+        let written = of(&counts.written) / seconds;
         results.figure("attack: objects written a second", written);
         if written < rate * WRITES_MET {
             results.invalid(format!(

@@ -1,8 +1,6 @@
 //! `joiners`: clients that come and go while objects churn. They list and watch, resume where they left, or watch from the version that the
 //! run began with. At the end all of them stay, and each must hold the server's state.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Parser;
 
@@ -22,10 +20,6 @@ pub struct Joiners {
 }
 
 impl Scenario for Joiners {
-    fn time_limit(&self) -> Duration {
-        self.setting.time_limit()
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let population = Population {
             visits: true,

@@ -4,34 +4,41 @@
 mod backoff;
 mod churn;
 mod cluster;
-mod connection;
 mod figures;
-mod history;
 mod node;
 mod reflector;
 mod selection;
-mod verdict;
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use clap::Parser;
+use hyper::{Method, StatusCode};
+use kube_fanout::quiet::BOUND;
+use kube_fanout::resource::Encoding;
 use tokio::sync::watch;
 
+use super::watch_run::quiet::wait_for_goal;
 use super::watch_run::window::latencies;
-use super::watch_run::{done_wait, ready_wait, spare};
+use super::watch_run::{done_wait, ready_wait};
 use super::{Scenario, phase, swarm_config, targets};
 use crate::cli::{ServerFlags, seconds};
+use crate::client::Client;
+use crate::http2::{Call, Http2Client};
 use crate::process::raise_open_files;
+use crate::recorder::{Control, Recorder};
+use crate::recording::Recording;
 use crate::results::Results;
-use crate::swarm::until_all;
+use crate::swarm::{Accept, Swarm, SwarmConfig, until_all};
 use crate::target::Target;
+use crate::verify::reference::{Fingerprints, Part, Reference};
+use crate::wire::protobuf::MAGIC;
 use churn::{ChurnRates, Controllers};
-use connection::Fleet;
-use figures::{Observer, Window};
-use history::History;
-use node::{Node, NodeBehaviour};
+use figures::{Moment, Observer};
+use node::{NodeClient, Nodes};
 use selection::Collection;
 
 /// Connections of a node: its kubelet's and its kube-proxy's.
@@ -40,6 +47,8 @@ const CONNECTIONS_PER_NODE: usize = 2;
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// Share of the due writes that must have been made.
 const RATE_MET: f64 = 0.95;
+/// Receive window of a stream, as Go's HTTP/2 client has it.
+const STREAM_WINDOW_LEN: u32 = 4 << 20;
 
 /// Nodes whose kubelet and kube-proxy watch and write as those of Kubernetes 1.36, while pods come and go and endpoints change.
 #[derive(Debug, Clone, Parser)]
@@ -83,32 +92,27 @@ pub struct Kubelets {
 }
 
 impl Scenario for Kubelets {
-    fn time_limit(&self) -> Duration {
-        self.warm_up + self.duration + self.pod_life + spare(self.reflectors()) + SETTLE_WAIT * 9
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         raise_open_files(self.nodes * CONNECTIONS_PER_NODE)?;
         results.column("target");
         let (target, reference) = targets(&self.server)?;
         phase("objects are created");
-        let mut cluster = ClusterRun::begin(self, target, &reference).await?;
+        let mut cluster = ClusterRun::begin(self, &reference).await?;
         let observer = Observer::start(&self.server);
-        let before = observer.snapshot(&cluster.fleet, 0).await?;
+        let before = observer.snapshot(&cluster.control, 0).await?;
         phase(&format!("{} kubelets and kube-proxies start", self.nodes));
-        let synced_after = cluster.join(self).await?;
-        results.figure("all synced after, s", synced_after.as_secs_f64());
-        let joined = observer.snapshot(&cluster.fleet, 0).await?;
-        Window::between(&before, &joined).report_join(results);
+        let started = Instant::now();
+        let clients = cluster.join(self, &target).await?;
+        results.figure("all synced after, s", started.elapsed().as_secs_f64());
+        let joined = observer.snapshot(&cluster.control, 0).await?;
+        figures::report_join(results, &[before, joined]);
         let edges = cluster
             .measure(self, &reference, &observer, results)
             .await?;
-        edges.report(results);
+        figures::report_window(results, &edges);
         phase("all writers have ended; every watch is compared");
-        let fleet = cluster.fleet.clone();
-        cluster.finish(results).await?;
+        let recorder = cluster.finish(clients, results).await?;
         observer.report_series(results);
-        let recorder = fleet.recorder.lock();
         latencies(results, &recorder);
         recorder.note_ends(results, "target");
         Ok(())
@@ -116,11 +120,6 @@ impl Scenario for Kubelets {
 }
 
 impl Kubelets {
-    /// About as many watches as all clients open.
-    fn reflectors(&self) -> usize {
-        self.nodes * (10 + 2 * self.references)
-    }
-
     fn rates(&self) -> ChurnRates {
         ChurnRates {
             nodes: self.nodes,
@@ -132,130 +131,228 @@ impl Kubelets {
     }
 }
 
+/// The swarms of kubelets and of kube-proxies.
+type ClientSwarms = [Swarm<NodeClient>; 2];
+
 /// A run whose objects exist.
 struct ClusterRun {
-    fleet: Arc<Fleet>,
-    histories: Vec<History>,
-    nodes: Vec<Node>,
-    behaviour: NodeBehaviour,
+    /// Orders to both swarms, and their counters.
+    control: Arc<Control>,
+    recordings: Vec<(Collection, Recording)>,
+    nodes: Nodes,
+    /// Number of watches.
+    reflectors: usize,
     stop: watch::Sender<bool>,
+}
+
+/// Whether the server has a collection.
+async fn has(server: &Target, collection: Collection) -> Result<bool> {
+    let path = format!("{}?limit=1", collection.path());
+    let mut client = Client::new(server.clone());
+    let (status, _) = client.call(Method::GET, &path, Vec::new()).await?;
+    ensure!(
+        status.is_success() || status == StatusCode::NOT_FOUND,
+        "GET {path}: {status}"
+    );
+    Ok(status.is_success())
+}
+
+/// The encoding in which the API server has its built-in kinds, if it is asked for protobuf. A gateway would forward what its API server lacks.
+async fn encoding(server: &Target) -> Result<Encoding> {
+    let client = Http2Client::connect(server).await?;
+    let path = format!("{}?limit=1", Collection::Pods.path());
+    let call = Call::get(&path, Accept::Protobuf.header());
+    Ok(match client.demand(call, &[]).await?.starts_with(MAGIC) {
+        true => Encoding::Protobuf,
+        false => Encoding::Json,
+    })
 }
 
 impl ClusterRun {
     /// Creates the objects, and records all collections.
-    async fn begin(flags: &Kubelets, target: Target, reference: &Target) -> Result<Self> {
+    async fn begin(flags: &Kubelets, reference: &Target) -> Result<Self> {
         let mut collections = Vec::new();
         for collection in Collection::ALL {
-            if History::begin(reference, collection).await?.is_some() {
+            if has(reference, collection).await? {
                 collections.push(collection);
             }
         }
         cluster::prepare(reference, flags.nodes, flags.services, &collections).await?;
-        let mut histories = Vec::new();
+        let mut recordings = Vec::new();
         for collection in &collections {
-            let history = History::begin(reference, *collection).await?;
-            histories.push(history.context("a collection has gone")?);
+            let parts_of = collection.parts_of();
+            let recording = Recording::begin(reference.clone(), collection.path(), parts_of);
+            recordings.push((*collection, recording.await?));
         }
-        let behaviour = NodeBehaviour {
+        let nodes = Nodes {
             timeout_min: flags.watch_timeout,
             heartbeat: flags.heartbeat,
             node_status: flags.node_status,
             references: flags.references,
             collections,
+            encoding: encoding(reference).await?,
+            goals: HashMap::new(),
+            synced: Arc::default(),
+            orders: Arc::default(),
         };
-        let swarm_config = swarm_config(&flags.server, None, target);
-        let has_protobuf = connection::has_protobuf(reference).await?;
-        let (stop, _) = watch::channel(false);
         Ok(Self {
-            fleet: Arc::new(Fleet::new(swarm_config, has_protobuf)),
-            histories,
-            nodes: Vec::new(),
-            behaviour,
-            stop,
+            control: Arc::default(),
+            recordings,
+            nodes,
+            reflectors: 0,
+            stop: watch::channel(false).0,
         })
     }
 
-    /// Starts all nodes at once; returns after which time every reflector had its first state.
-    async fn join(&mut self, flags: &Kubelets) -> Result<Duration> {
-        let started = Instant::now();
-        for number in 0..flags.nodes {
-            let stop = self.stop.subscribe();
-            let node = Node::start(&self.fleet, number, &self.behaviour, stop);
-            self.nodes.push(node);
-        }
-        let count = self.nodes.iter().map(|node| node.reflectors.len()).sum();
-        let reflectors = || self.nodes.iter().flat_map(|node| &node.reflectors);
-        let synced = || reflectors().filter(|one| one.lock().is_synced()).count();
-        let joined = until_all(
+    /// Starts all nodes at once; returns when every reflector has had its first state.
+    async fn join(&mut self, flags: &Kubelets, target: &Target) -> Result<ClientSwarms> {
+        let kubelets: Vec<_> = (0..flags.nodes)
+            .map(|number| self.nodes.kubelet(number))
+            .collect();
+        let proxies: Vec<_> = (0..flags.nodes)
+            .map(|number| self.nodes.proxy(number))
+            .collect();
+        let start = |clients: Vec<Vec<NodeClient>>, user_agent| {
+            let swarm_config = SwarmConfig {
+                streams_per_connection: clients.first().map(Vec::len),
+                accept: match self.nodes.encoding {
+                    Encoding::Json => Accept::Json,
+                    Encoding::Protobuf => Accept::Protobuf,
+                },
+                user_agent,
+                stream_window: Some(STREAM_WINDOW_LEN),
+                ..swarm_config(&flags.server, None, target.clone())
+            };
+            let clients = clients.into_iter().flatten().collect();
+            Swarm::start(clients, &swarm_config, self.control.clone())
+        };
+        let streams = kubelets.iter().chain(&proxies).flatten();
+        self.reflectors = streams.filter(|one| one.reflector().is_some()).count();
+        let swarms = [
+            start(kubelets, "kubelet/v1.36.0")?,
+            start(proxies, "kube-proxy/v1.36.0")?,
+        ];
+        let count = self.reflectors;
+        let synced = || self.nodes.synced.load(Ordering::Relaxed);
+        let has_failed = || swarms.iter().any(Swarm::has_failed);
+        until_all(
             ready_wait(count),
             count,
             "had a first state",
             synced,
-            || false,
+            has_failed,
         )
-        .await;
-        let said = || {
-            let recorder = self.fleet.recorder.lock();
-            recorder.messages.lines().collect::<Vec<_>>().join("; ")
-        };
-        joined.with_context(said)?;
-        Ok(started.elapsed())
+        .await?;
+        Ok(swarms)
     }
 
     /// The measured window. When this returns, nothing is written any more.
     async fn measure(
-        &mut self,
+        &self,
         flags: &Kubelets,
         reference: &Target,
         observer: &Observer,
         results: &mut Results,
-    ) -> Result<Window> {
+    ) -> Result<[Moment; 2]> {
         let controllers =
             Controllers::start(reference, flags.rates(), &self.stop.subscribe()).await?;
         let lasts = (flags.warm_up + flags.duration).as_secs();
         phase(&format!("pods and endpoints change, for {lasts} s"));
         tokio::time::sleep(flags.warm_up).await;
-        self.fleet.control.measure_from_now();
-        let from = observer.snapshot(&self.fleet, self.changes()).await?;
+        self.control.measure_from_now();
+        let from = observer.snapshot(&self.control, self.changes()).await?;
         tokio::time::sleep(flags.duration).await;
-        self.fleet.control.measure_until_now();
-        let until = observer.snapshot(&self.fleet, self.changes()).await?;
+        self.control.measure_until_now();
+        let until = observer.snapshot(&self.control, self.changes()).await?;
         let watches = observer.upstream_watches().await?;
-        let open = self
-            .nodes
-            .iter()
-            .map(|node| node.reflectors.len())
-            .sum::<usize>();
+        let open = self.reflectors as f64;
         results.figure("nodes", flags.nodes as f64);
-        results.figure("watches of clients", open as f64);
-        results.figure(figures::WATCHES, watches.unwrap_or(open as f64));
+        results.figure("watches of clients", open);
+        results.figure(figures::WATCHES, watches.unwrap_or(open));
         self.stop.send_replace(true);
         let written = controllers.finish().await;
-        for node in &mut self.nodes {
-            node.heartbeats_end().await?;
-        }
+        let orders = &self.nodes.orders;
+        orders.stop.store(true, Ordering::Relaxed);
+        let ended = || orders.ended.load(Ordering::Relaxed);
+        until_all(
+            SETTLE_WAIT,
+            flags.nodes,
+            "written their last",
+            ended,
+            || false,
+        )
+        .await?;
         figures::report_writes(results, &written, RATE_MET);
-        Ok(Window::between(&from, &until))
+        Ok([from, until])
     }
 
     fn changes(&self) -> usize {
-        self.histories.iter().map(History::changes).sum()
+        let changes = |(_, recording): &(_, Recording)| recording.reference().len();
+        self.recordings.iter().map(changes).sum()
     }
 
-    /// Waits until every reflector has everything, and compares all with what happened.
-    async fn finish(mut self, results: &mut Results) -> Result<()> {
-        let mut references = verdict::References::default();
-        for history in &mut self.histories {
-            history.is_complete(SETTLE_WAIT).await?;
-            references.add(history);
+    /// Waits until every reflector has everything, and compares all with what happened. Returns the counters.
+    async fn finish(mut self, swarms: ClientSwarms, results: &mut Results) -> Result<Recorder> {
+        for (_, recording) in &mut self.recordings {
+            recording.caught_up(SETTLE_WAIT).await?;
         }
-        let reflectors = self.nodes.iter().flat_map(|node| &node.reflectors);
-        let reflectors: Vec<_> = reflectors.cloned().collect();
-        let wait = done_wait(reflectors.len());
-        verdict::quiet(&reflectors, &references, &self.fleet.control, wait)
-            .await
-            .report(results);
-        verdict::judge(&reflectors, &references, results);
-        Ok(())
+        for (selection, goal) in &self.nodes.goals {
+            let of = |(collection, _): &&(_, _)| *collection == selection.collection;
+            if let Some((_, recording)) = self.recordings.iter().find(of) {
+                // Without an event any state will do.
+                goal.set(recording.last_of(selection.part).max(1));
+            }
+        }
+        let (started, count) = (Instant::now(), self.reflectors);
+        let lag = wait_for_goal(&self.control, count, done_wait(count)).await;
+        results.figure(
+            "quiet end: all have everything after, ms",
+            started.elapsed().as_secs_f64() * 1e3,
+        );
+        match lag.map(|lag| lag.map_or(0, |lag| lag.watchers)) {
+            Ok(behind) => {
+                results.figure("quiet end: watches behind", behind as f64);
+                if behind > 0 {
+                    results.fault(format!(
+                        "target: behind at the end: {behind} watches; nothing came for {BOUND:?}"
+                    ));
+                }
+            }
+            Err(error) => results.fault(format!("target: {error:#}")),
+        }
+        let mut recorder = Recorder::default();
+        let mut verified = 0;
+        let references = self.references();
+        let empty = Reference::default();
+        let empty = (empty.fingerprints(), empty);
+        for swarm in swarms {
+            let (clients, of_swarm) = swarm.finish()?;
+            recorder.merge(&of_swarm);
+            for reflector in clients.iter().filter_map(NodeClient::reflector) {
+                let selection = reflector.selection();
+                let part = references[&selection.collection].get(&selection.part);
+                let (prints, reference) = part.unwrap_or(&empty);
+                verified += reflector.event_count();
+                if let Some(fault) = reflector.verdict(reference, prints) {
+                    let who = format!("target: a watch of {:?}", selection.collection);
+                    results.fault_of(&who, &fault.to_string());
+                }
+            }
+        }
+        results.figure("events verified", verified as f64);
+        Ok(recorder)
+    }
+
+    /// What the reflectors of each part must have.
+    fn references(&self) -> HashMap<Collection, HashMap<Part, (Fingerprints, Reference)>> {
+        let with_prints =
+            |(part, reference): (Part, Reference)| (part, (reference.fingerprints(), reference));
+        let recordings = self.recordings.iter();
+        recordings
+            .map(|(collection, recording)| {
+                let parts = recording.parts().into_iter().map(with_prints);
+                (*collection, parts.collect())
+            })
+            .collect()
     }
 }

@@ -1,8 +1,6 @@
 //! `node-selectors`: like kubelets, each watcher selects the pods of one node; first a few watchers, then all. The server's work for an
 //! event should hardly depend on their number.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Parser;
 
@@ -32,10 +30,6 @@ pub struct NodeSelectors {
 }
 
 impl Scenario for NodeSelectors {
-    fn time_limit(&self) -> Duration {
-        self.setting.time_limit() * 2
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let watchers = self.setting.watching.watchers;
         let nodes = self.nodes.unwrap_or(watchers);
@@ -56,7 +50,7 @@ impl Scenario for NodeSelectors {
         run.population = population(watchers);
         run.run(results).await?;
         run.clean().await;
-        results.ratios(SERVER_PER_UPSTREAM_EVENT);
+        results.ratios(SERVER_PER_UPSTREAM_EVENT, 0);
         Ok(())
     }
 }

@@ -2,30 +2,27 @@
 //! its memory, deliver nothing wrong meanwhile, and answer at once after the load.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
 
-use super::population::Population;
-use super::watch_run::quiet::{self, CatchUp};
+use super::population::{Population, set_goals};
+use super::watch_run::quiet::CatchUp;
 use super::watch_run::verdicts::WatchOutcome;
-use super::watch_run::{WatchRun, done_wait, ready_wait};
+use super::watch_run::{WatchRun, ready_wait};
 use super::{Scenario, swarm_config};
 use crate::cli::WatchRunFlags;
-use crate::lister::list_once;
-use crate::lister::repeat::{LIST_COMPLETE, RepeatLister};
+use crate::lister::{LIST_COMPLETE, Lister, list_once};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::{Control, Recorder, SHED, SHED_SILENTLY};
-use crate::recording::Recording;
+use crate::recording::{Recording, whole};
 use crate::results::{Results, mib};
 use crate::swarm::Swarm;
+use crate::verify::reference::Part;
 use crate::watcher::{Plan, Watcher};
 use crate::writer::{Churn, Writes};
 
-/// Time besides the load, for creating ballast and for late watchers.
-const SPARE: Duration = Duration::from_secs(120);
 /// How often memory is read.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time between attempts to list after the load.
@@ -44,7 +41,7 @@ const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// Clients and counters of the load.
 struct Load {
     rss_max: u64,
-    stormers: Vec<RepeatLister>,
+    stormers: Vec<Lister>,
     lists: Recorder,
     watchers: Vec<Watcher>,
     watches: Recorder,
@@ -77,10 +74,6 @@ pub struct Overload {
 }
 
 impl Scenario for Overload {
-    fn time_limit(&self) -> Duration {
-        self.setting.time_limit() + SPARE
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let watching = &self.setting.watching;
         let population = Population::of(watching.watchers);
@@ -100,7 +93,7 @@ impl Scenario for Overload {
             "list before the load, ms",
             started.elapsed().as_secs_f64() * 1e3,
         );
-        let mut recording = Recording::begin(run.reference.clone(), run.path).await?;
+        let mut recording = Recording::begin(run.reference.clone(), run.path, whole).await?;
         let writing = run.churn.as_ref().map(Churn::start);
         let load = press(self, &run, &recording, &path).await?;
         recover(&run, &path, results).await;
@@ -111,18 +104,11 @@ impl Scenario for Overload {
             None => Writes::default(),
         };
         recording.reached(written.last(), SETTLE_WAIT).await?;
-        let start = recording.start;
-        run.population
-            .set_goals(&plans, &recording.reference(), start);
+        set_goals(&plans, &recording);
         let control = late.control();
         let count = self.late_watchers;
-        match quiet::wait_for_goal(control, count, done_wait(count)).await {
-            Ok(distance) => {
-                let behind = distance.map(|distance| distance.in_events(&recording.reference()));
-                let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);
-                CatchUp::between(written.last_answer_ns, delivered_ns, behind)
-                    .report(results, "late watchers");
-            }
+        match CatchUp::of(control, count, &recording, written.last_answer_ns).await {
+            Ok(catch_up) => catch_up.report(results, "late watchers"),
             Err(error) => results.fault(format!("late watchers: {error:#}")),
         }
         let (late, _) = late.finish()?;
@@ -130,16 +116,12 @@ impl Scenario for Overload {
         let furthest = of_load.max().unwrap_or(0);
         recording.reached(furthest, SETTLE_WAIT).await?;
         load.report(self, results);
-        let reference = recording.reference().clone();
-        let parts = run.population.parts(&reference);
-        WatchOutcome::of(&load.watchers, &load.plans, &parts).report(
-            results,
-            "load",
-            reference.len(),
-        );
+        let parts = recording.parts();
+        let events = parts[&Part::All].len();
+        WatchOutcome::of(&load.watchers, &load.plans, &parts).report(results, "load", events);
         results.column("late watchers");
         let outcome = WatchOutcome::of(&late, &plans, &parts);
-        outcome.report(results, "late", reference.len());
+        outcome.report(results, "late", events);
         outcome.report_drops(results, "late");
         run.clean().await;
         Ok(())
@@ -168,7 +150,7 @@ async fn press(
     let watches = Swarm::start(watchers, &run.swarm_config, Arc::new(Control::default()))?;
     let items_min = flags.ballast_objects as u64;
     let stormers = (0..flags.listers)
-        .map(|_| RepeatLister::new(path.clone(), items_min))
+        .map(|_| Lister::repeating(path.clone(), items_min))
         .collect();
     let mut to = swarm_config(&flags.setting.server, None, run.swarm_config.target.clone());
     to.impatient = flags.impatient;

@@ -1,13 +1,15 @@
 //! The watchers of a run: their number, what they ask for, and how they behave.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
+use crate::recording::{PartsOf, Recording, whole};
 use crate::swarm::Accept;
 use crate::swarm::pace::Slowness;
-use crate::verify::reference::{ObjectVersions, Reference};
+use crate::verify::reference::{ObjectVersions, Part};
 use crate::watcher::{Behaviour, Plan, Watcher};
-use crate::writer::shape::{node_name, node_of, number_of};
+use crate::writer::shape::{node_name, number_of};
 
 /// One watcher in this many is sampled.
 const SAMPLED_EVERY: usize = 50;
@@ -86,7 +88,7 @@ impl Population {
                 .map(|node| {
                     let selector = format!("&fieldSelector=spec.nodeName%3D{}", node_name(node));
                     let mut plan = plan(start, selector);
-                    plan.part = node;
+                    plan.part = Part::Number(u32::try_from(node).unwrap_or(u32::MAX));
                     plan
                 })
                 .collect(),
@@ -110,26 +112,11 @@ impl Population {
             .collect()
     }
 
-    /// Sets the goal of every plan: the newest version that its watchers will receive.
-    pub fn set_goals(&self, plans: &[Arc<Plan>], reference: &Reference, start: u64) {
-        if self.select == Select::All {
-            return plans
-                .iter()
-                .for_each(|plan| plan.set_goal(reference.last().max(start)));
-        }
-        let parts = self.parts(reference);
-        for (group, plan) in plans.iter().enumerate() {
-            let last = parts.get(&group).map_or(0, Reference::last);
-            plan.set_goal(last.max(start));
-        }
-    }
-
-    /// The part of the reference that the watchers of each plan must receive.
-    pub fn parts(&self, reference: &Reference) -> HashMap<usize, Reference> {
+    /// The parts of the collection that objects belong to.
+    pub fn parts_of(&self) -> PartsOf {
         match self.select {
-            Select::All => reference.split(|_| 0),
-            Select::Nodes(nodes) => reference
-                .split(|name| number_of(name).map_or(usize::MAX, |number| node_of(number, nodes))),
+            Select::All => whole,
+            Select::Nodes(_) => of_node,
         }
     }
 
@@ -155,13 +142,26 @@ impl Population {
     }
 }
 
+/// The node that a pod is bound to.
+pub fn of_node(pod: &Value) -> Vec<Part> {
+    let node = pod["spec"]["nodeName"].as_str().and_then(number_of);
+    let node = node.and_then(|node| u32::try_from(node).ok());
+    node.map(Part::Number).into_iter().collect()
+}
+
+/// Sets the goal of every plan: the newest version that its watchers will receive.
+pub fn set_goals(plans: &[Arc<Plan>], recording: &Recording) {
+    for plan in plans {
+        plan.goal
+            .set(recording.last_of(plan.part).max(recording.start));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    //! Excluded watchers, starts, and the parts of the reference.
+    //! Excluded watchers, and starts.
 
     use super::*;
-    use crate::verify::reference::ReferenceEvent;
-    use crate::wire::event::EventKind;
 
     #[test]
     fn excluded_watchers_are_as_many_as_configured_and_leave_some_to_sample() {
@@ -194,31 +194,7 @@ mod tests {
             let mut of_start = plans.iter().filter(|plan| plan.start == start);
             let silent = of_start.clone().filter(|plan| !plan.bookmarks).count();
             assert_eq!((of_start.clone().count(), silent), (4, 1));
-            assert!(of_start.all(|plan| plan.part == 0));
+            assert!(of_start.all(|plan| plan.part == Part::All));
         }
-    }
-
-    #[test]
-    fn with_node_selectors_each_watcher_is_held_to_its_own_part() {
-        let population = Population {
-            select: Select::Nodes(2),
-            ..Population::of(2)
-        };
-        let mut reference = Reference::begin(ObjectVersions::new());
-        for version in 11..=15 {
-            let object = reference.object(&format!("n/cm-{}", version % 2));
-            assert!(reference.push(ReferenceEvent {
-                version,
-                kind: EventKind::Modified,
-                body_hash: 0,
-                object
-            }));
-        }
-        let plans = population.plans("/p", 10);
-        population.set_goals(&plans, &reference, 10);
-        assert_eq!((plans[0].goal(), plans[1].goal()), (Some(14), Some(15)));
-        assert!(plans[1].selector.ends_with("spec.nodeName%3Dnode-00001"));
-        let parts = population.parts(&reference);
-        assert_eq!((parts[&0].len(), parts[&1].len()), (2, 3));
     }
 }

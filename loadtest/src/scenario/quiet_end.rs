@@ -1,17 +1,15 @@
 //! `quiet-end`: a burst, then no writes, again and again, with objects and bursts of every size. After each burst every watch must have
 //! everything, although no further event pushes it out.
 
-use std::fmt;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use clap::Parser;
+use std::fmt;
+use std::sync::atomic::Ordering;
 
 use super::Scenario;
 use super::population::Population;
 use super::watch_run::quiet::{CatchUp, Lag};
-use super::watch_run::{ActiveRun, WatchRun, spare};
+use super::watch_run::{ActiveRun, WatchRun};
 use crate::cli::{ServerFlags, WatchFlags};
 use crate::results::{Results, at_share, mib};
 use crate::swarm::Accept;
@@ -23,8 +21,6 @@ const HEAD_LEN: usize = 4_096;
 const METADATA_LEN: usize = 500;
 /// Longest burst to one watcher, bytes. The API server and the reference have to carry it too.
 const BURST_LEN_MAX: usize = 64 << 20;
-/// Longest time limit of the scenario. The limit grows with the number of bursts, and a run that hangs has to end.
-const TIME_LIMIT_MAX: Duration = Duration::from_secs(1_800);
 
 /// The size of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,13 +80,6 @@ pub struct QuietEnd {
 }
 
 impl Scenario for QuietEnd {
-    fn time_limit(&self) -> Duration {
-        let rounds = u32::try_from(cases(self).len() * self.rounds).unwrap_or(u32::MAX);
-        let each = spare(self.watching.watchers);
-        each.saturating_mul(rounds.saturating_add(1))
-            .min(TIME_LIMIT_MAX)
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let cases = cases(self);
         ensure!(

@@ -3,8 +3,6 @@
 
 mod server;
 
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Parser;
 use kube_fanout::apiserver::reviews::Review;
@@ -40,10 +38,6 @@ pub struct ReconnectStorm {
 }
 
 impl Scenario for ReconnectStorm {
-    fn time_limit(&self) -> Duration {
-        self.setting.time_limit() * 3
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let server = ReviewServer::start(self.users, folder.path()).await?;
@@ -58,7 +52,7 @@ impl Scenario for ReconnectStorm {
         play("review, again", self, &server, &checked, results).await?;
         judge(self, &server, "review, again", results);
         checked.process.stop().await?;
-        compare(results);
+        results.ratios(SERVER_PER_EVENT, 0);
         Ok(())
     }
 }
@@ -127,18 +121,5 @@ fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mu
         if subjects < users {
             results.fault(format!("{name}: {what} about {subjects} of {users} users"));
         }
-    }
-}
-
-/// A column with the cost of an event, divided by that of a gateway that checks no access.
-fn compare(results: &mut Results) {
-    let of = |column| results.value(SERVER_PER_EVENT, column);
-    let (Some(none), Some(cold), Some(warm)) = (of(0), of(1), of(2)) else {
-        return;
-    };
-    results.column("against none");
-    for (name, checked) in [("review", cold), ("review, again", warm)] {
-        let ratio = checked / none.max(1e-9);
-        results.figure(&format!("{name}: CPU per delivered event / none"), ratio);
     }
 }

@@ -5,7 +5,7 @@ mod balancer;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -15,7 +15,6 @@ use super::Scenario;
 use super::population::Population;
 use super::start::fresh;
 use super::watch_run::WatchRun;
-use super::watch_run::window::LATENCY_P99;
 use crate::cli::{GatewayFlags, WatchRunFlags};
 use crate::client::Client;
 use crate::process::raise_open_files;
@@ -42,12 +41,6 @@ pub struct Rolling {
 }
 
 impl Scenario for Rolling {
-    fn time_limit(&self) -> Duration {
-        // A restart takes at most a drain and a start.
-        let restarts = u32::try_from(self.gateways).unwrap_or(u32::MAX);
-        self.setting.time_limit() * 2 + Duration::from_secs(60).saturating_mul(restarts)
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let mut fleet = GatewayFleet::start(self, &folder).await?;
@@ -69,7 +62,6 @@ impl Scenario for Rolling {
         if ends > 0 {
             results.fault(format!("rolling: {ends} watches ended with 410"));
         }
-        compare(results);
         fleet.stop().await
     }
 }
@@ -167,14 +159,4 @@ impl<'a> GatewayFleet<'a> {
         }
         Ok(())
     }
-}
-
-/// A column with the latency while gateways restart, divided by that of the quiet run.
-fn compare(results: &mut Results) {
-    let of = |column| results.value(LATENCY_P99, column);
-    let (Some(quiet), Some(rolling)) = (of(0), of(1)) else {
-        return;
-    };
-    results.column("against quiet");
-    results.figure("p99 / quiet", rolling / quiet.max(1e-9));
 }

@@ -1,7 +1,5 @@
 //! `stalled`: the same watchers twice, the second time with some that stop reading. Are the others delayed?
 
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Parser;
 
@@ -24,10 +22,6 @@ pub struct Stalled {
 }
 
 impl Scenario for Stalled {
-    fn time_limit(&self) -> Duration {
-        self.setting.time_limit() * 2
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let population = Population {
             excluded: self.stalled,

@@ -1,24 +1,20 @@
 //! `steady`: many watchers under steady churn; with `--baseline` the same swarm against a bare socket loop afterwards.
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use clap::Parser;
+use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::population::Population;
 use super::watch_run::window::{
-    EVENT_LEN, EVENTS_A_SECOND, LATENCY_P50, LATENCY_P99, SERVER_PER_EVENT, SERVER_USER_PER_EVENT,
-    UPSTREAM_EVENTS_A_SECOND,
+    EVENT_LEN, EVENTS_A_SECOND, SERVER_PER_EVENT, SERVER_USER_PER_EVENT, UPSTREAM_EVENTS_A_SECOND,
 };
 use super::watch_run::{WatchRun, spare};
 use super::{Scenario, connections_of};
 use crate::cli::{ChurnFlags, WatchRunFlags};
 use crate::process::raise_open_files;
-use crate::report::number::quantity;
-use crate::report::target::RATES_APART_MAX;
+use crate::report::target::{RATES_APART_MAX, RATES_DIFFER};
 use crate::results::Results;
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
@@ -39,10 +35,6 @@ pub struct Steady {
 }
 
 impl Scenario for Steady {
-    fn time_limit(&self) -> Duration {
-        self.setting.time_limit() * (1 + u32::from(self.baseline))
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let population = Population::of(self.setting.watching.watchers);
         let mut run = WatchRun::churning("target", &self.setting, population)?;
@@ -114,37 +106,20 @@ async fn against_socket_loop(run: &WatchRun<'_>, results: &mut Results) -> Resul
     Ok(())
 }
 
-/// A column with the target's cost compared with the floor, if both had the same rates.
+/// The target's cost as a multiple of the floor's, if both had the same rates.
 fn compare(results: &mut Results) {
-    let both =
-        |results: &Results, row: &str| Some((results.value(row, 0)?, results.value(row, 1)?));
-    let rates = [UPSTREAM_EVENTS_A_SECOND, EVENTS_A_SECOND].map(|row| both(results, row));
-    let agree = |(a, b): (f64, f64)| (a - b).abs() <= a.max(b) * RATES_APART_MAX;
-    if !rates.into_iter().all(|pair| pair.is_some_and(agree)) {
-        results.note("no ratio: rates differ".to_owned());
-        return;
-    }
-    let costs = [SERVER_PER_EVENT, SERVER_USER_PER_EVENT].map(|row| (row, both(results, row)));
-    let (p50, p99) = (both(results, LATENCY_P50), both(results, LATENCY_P99));
-    results.column("beyond the loop");
-    for (row, cost) in costs {
-        let Some((target, floor)) = cost.filter(|(_, floor)| *floor > 0.0) else {
-            continue;
-        };
-        let ratio = target / floor;
-        let row = quantity(row);
-        results.figure(&format!("{row} / socket loop"), ratio);
-        results.note(format!(
-            "{row} is {ratio:.2} times that of the bare socket loop"
-        ));
-    }
-    for (row, pair) in [
-        ("latency added p50, ms", p50),
-        ("latency added p99, ms", p99),
-    ] {
-        if let Some((target, floor)) = pair {
-            results.figure(row, target - floor);
-        }
+    let agree = |row: &&str| {
+        let pair = results.value(row, 0).zip(results.value(row, 1));
+        pair.is_some_and(|(a, b)| (a - b).abs() <= a.max(b) * RATES_APART_MAX)
+    };
+    if [UPSTREAM_EVENTS_A_SECOND, EVENTS_A_SECOND]
+        .iter()
+        .all(agree)
+    {
+        results.ratios(SERVER_PER_EVENT, 1);
+        results.ratios(SERVER_USER_PER_EVENT, 1);
+    } else {
+        results.note(RATES_DIFFER.to_owned());
     }
 }
 
@@ -184,11 +159,10 @@ mod tests {
     fn results(rates: [f64; 2]) -> Results {
         let mut results = Results::new("steady");
         for (rate, cpu) in rates.into_iter().zip([3.0, 2.0]) {
-            results.column("x");
+            results.column("socket loop");
             results.figure(UPSTREAM_EVENTS_A_SECOND, rate);
             results.figure(EVENTS_A_SECOND, rate * 10.0);
             results.figure(SERVER_PER_EVENT, cpu);
-            results.figure(LATENCY_P50, 1.0);
         }
         compare(&mut results);
         results
@@ -197,9 +171,9 @@ mod tests {
     #[test]
     fn a_loop_that_did_less_is_no_floor() {
         const RATIO: &str = "server CPU per delivered event / socket loop";
-        assert_eq!(results([100.0, 97.0]).value(RATIO, 2), Some(1.5));
+        assert_eq!(results([100.0, 97.0]).value(RATIO, 0), Some(1.5));
         let unequal = results([100.0, 80.0]);
-        assert_eq!(unequal.value(RATIO, 2), None);
+        assert_eq!(unequal.value(RATIO, 0), None);
         assert!(unequal.to_string().contains("no ratio: rates differ"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::phase;
-use super::population::Population;
+use super::population::{Population, set_goals};
 use crate::client::Client;
 use crate::process::{MachineCpu, Usage};
 use crate::recorder::{Control, Recorder};
@@ -20,6 +20,7 @@ use crate::results::Results;
 use crate::socket_loop::RATE_MET;
 use crate::swarm::{Swarm, SwarmConfig};
 use crate::target::Target;
+use crate::verify::reference::Part;
 use crate::watcher::{Plan, Watcher};
 use crate::writer::{Churn, Writes};
 use quiet::CatchUp;
@@ -127,7 +128,12 @@ impl<'a> WatchRun<'a> {
                 .json(&first)
                 .await?;
         }
-        let mut recording = Recording::begin(self.reference.clone(), self.path).await?;
+        let mut recording = Recording::begin(
+            self.reference.clone(),
+            self.path,
+            self.population.parts_of(),
+        )
+        .await?;
         let control = Arc::new(Control::default());
         let mut population = self.population.clone();
         if let Some(churn) = self.churn.as_ref().filter(|_| self.is_mixed) {
@@ -255,21 +261,15 @@ impl ActiveRun<'_> {
         let version = written.map_or(0, Writes::last);
         self.recording.reached(version, SETTLE_WAIT).await?;
         self.forget_goals().await?;
-        let start = self.recording.start;
-        self.run
-            .population
-            .set_goals(&self.plans, &self.recording.reference(), start);
+        set_goals(&self.plans, &self.recording);
         let count = self.run.population.watchers;
-        let distance = quiet::wait_for_goal(&self.control, count, done_wait(count)).await?;
-        let behind = distance.map(|distance| distance.in_events(&self.recording.reference()));
-        let delivered_ns = self.control.last_delivery_ns.load(Ordering::Relaxed);
-        Ok(CatchUp::between(written_ns, delivered_ns, behind))
+        CatchUp::of(&self.control, count, &self.recording, written_ns).await
     }
 
     /// Waits until no watcher is counted as having reached an earlier goal.
     async fn forget_goals(&self) -> Result<()> {
         let deadline = Instant::now() + SETTLE_WAIT;
-        self.plans.iter().for_each(|plan| plan.set_goal(0));
+        self.plans.iter().for_each(|plan| plan.goal.set(0));
         while self.control.progress.load(Ordering::Relaxed) != 0 {
             if Instant::now() > deadline {
                 bail!("the swarm does not carry out its orders");
@@ -306,10 +306,9 @@ impl ActiveRun<'_> {
         let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);
         let until_ns = self.control.measure_until_ns.load(Ordering::Relaxed);
         window::latencies_at_reference(results, &self.recording.latency(from_ns..until_ns));
-        let reference = self.recording.reference().clone();
-        let parts = self.run.population.parts(&reference);
+        let parts = self.recording.parts();
         let outcome = WatchOutcome::of(&watchers, &self.plans, &parts);
-        outcome.report(results, name, reference.len());
+        outcome.report(results, name, parts[&Part::All].len());
         if !self.run.is_rolling {
             outcome.report_drops(results, name);
         }

@@ -1,11 +1,10 @@
-//! The swarm can read the loop's pieces, plain and with TLS.
+//! The swarm can read the loop's pieces.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use mio::net::TcpStream;
 
 use super::*;
-use crate::target::Target;
 use crate::wire::event::{Event, EventKind};
 use crate::wire::response::Response;
 
@@ -28,7 +27,6 @@ fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
         request: Vec::new(),
         place: Some((0, 0)),
         http2: None,
-        lose_one_in: None,
     };
     (tape, peer, client)
 }
@@ -56,13 +54,7 @@ fn pending_events_leave_with_one_system_call() {
 fn a_peer_without_room_goes_on_where_it_was() {
     // Each is more than a socket accepts at once.
     let (tape, mut peer, mut client) = behind(8, 4 << 20);
-    peer.lose_one_in = Some(7);
-    let mut expected = Vec::new();
-    for (number, piece) in tape.pieces.iter().enumerate() {
-        if (number + 1) % 7 > 0 {
-            expected.extend_from_slice(&piece.chunk);
-        }
-    }
+    let expected = chunks(&tape);
     let len = expected.len();
     let reader = std::thread::spawn(move || {
         let mut got = vec![0; len];
@@ -75,14 +67,6 @@ fn a_peer_without_room_goes_on_where_it_was() {
         std::thread::yield_now();
     }
     assert!(reader.join().unwrap() == expected);
-}
-
-#[test]
-fn a_late_event_says_when_it_was_due() {
-    let due = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
-    let line = line(1, 300, due);
-    let event = Event::parse(line.strip_suffix(b"\n").unwrap()).unwrap();
-    assert!(event.write.unwrap().late_ns >= 3_000_000_000);
 }
 
 #[test]
@@ -109,44 +93,4 @@ fn a_piece_is_a_chunk_with_an_event_of_the_requested_length() {
         }
         assert_eq!(tape.version(), 2);
     }
-}
-
-#[test]
-fn with_tls_the_bytes_are_the_same() {
-    let (certificate, config) = self_signed("127.0.0.1").unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let target = Target::trusting(&format!("https://{address}"), certificate.as_bytes()).unwrap();
-    let tls = target.tls.unwrap();
-    let client = rustls::ClientConnection::new(tls.config("http/1.1"), tls.name).unwrap();
-    let client = std::thread::spawn(move || {
-        let socket = std::net::TcpStream::connect(address).unwrap();
-        let mut stream = rustls::StreamOwned::new(client, socket);
-        stream.write_all(b"GET\r\n\r\n").unwrap();
-        let mut answer = vec![0; 40_000];
-        stream.read_exact(&mut answer).unwrap();
-        answer
-    });
-    let (socket, _) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let mut pipe = Pipe::new(TcpStream::from_std(socket), Some(&config)).unwrap();
-    let piece: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
-    let mut request = Vec::new();
-    // Ends with the client's timeout at the latest: its read fails when the pipe is dropped.
-    while request.is_empty() {
-        assert!(pipe.read(&mut request));
-        std::thread::yield_now();
-    }
-    assert_eq!(request, b"GET\r\n\r\n");
-    let mut sent = 0;
-    while sent < piece.len() {
-        pipe.has_room();
-        sent += pipe.send(&piece[sent..]).unwrap();
-    }
-    while !client.is_finished() {
-        pipe.has_room();
-        pipe.flush().unwrap();
-        std::thread::yield_now();
-    }
-    assert_eq!(client.join().unwrap(), piece);
 }

@@ -1,22 +1,25 @@
 //! One swarm thread over HTTP/2: streams of many members on each of a few connections, by hyper.
 
 use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use http_body_util::{BodyExt, Empty};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use hyper::Method;
 use hyper::body::Body;
 use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
 use tokio::task::LocalSet;
 
 use super::pace::ReadPause;
 use super::{Member, Next, ProgressShare, ResponseEnd, SwarmConfig, TOO_MANY};
-use crate::http2::GetSender;
+use crate::http2::Sender;
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::target::CONNECT_WAIT;
 use crate::wire::response::retry_after;
@@ -33,9 +36,10 @@ const RESET_STREAMS_MAX: usize = 10_000;
 const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
 /// A connection that several members share; the first one that finds it gone opens it again.
-#[derive(Default)]
 struct SharedConnection {
-    sender: tokio::sync::Mutex<Option<GetSender>>,
+    /// Where it comes from.
+    source: Ipv4Addr,
+    sender: tokio::sync::Mutex<Option<Sender>>,
 }
 
 /// What a member remembers of its requests.
@@ -54,14 +58,16 @@ struct Thread<M> {
     recorder: RefCell<Recorder>,
     control: Arc<Control>,
     swarm_config: SwarmConfig,
+    tls: Option<Arc<ClientConfig>>,
     connecting: tokio::sync::Semaphore,
 }
 
-/// Runs until ordered to stop.
+/// Runs until ordered to stop. The first member has the number `first_number` in the swarm; so many `streams` share a connection.
 pub fn run<M: Member>(
     members: Vec<M>,
     swarm_config: &SwarmConfig,
     control: Arc<Control>,
+    first_number: usize,
     streams: usize,
 ) -> Result<(Vec<M>, Recorder)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -73,12 +79,17 @@ pub fn run<M: Member>(
         recorder: RefCell::default(),
         control,
         swarm_config: swarm_config.clone(),
+        tls: swarm_config.target.tls.as_ref().map(|tls| tls.config("h2")),
         connecting: tokio::sync::Semaphore::new(CONNECTING_MAX),
     });
+    let streams = streams.max(1);
     let tasks = LocalSet::new();
-    for first in (0..thread.members.len()).step_by(streams.max(1)) {
-        let shared = Rc::new(SharedConnection::default());
-        for number in first..(first + streams.max(1)).min(thread.members.len()) {
+    for first in (0..thread.members.len()).step_by(streams) {
+        let shared = Rc::new(SharedConnection {
+            source: swarm_config.source_of((first_number + first) / streams),
+            sender: tokio::sync::Mutex::default(),
+        });
+        for number in first..(first + streams).min(thread.members.len()) {
             // The LocalSet owns the task and ends it.
             tasks.spawn_local(drive(thread.clone(), shared.clone(), number));
         }
@@ -119,6 +130,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<SharedConnection>, n
         let next = thread.members[number].borrow_mut().next(&thread.control);
         match next {
             Next::Rest => tokio::time::sleep(LOOK).await,
+            Next::Wait(wait) => tokio::time::sleep(wait).await,
             Next::Done => return,
             Next::Pause => {
                 let wait = thread.swarm_config.pause(history.retry_after.take());
@@ -158,11 +170,22 @@ async fn exchange<M: Member>(
     history.retry_after = None;
     let target = thread.swarm_config.target.of_client(number);
     let mut sender = sender(thread, shared).await?;
-    let request = target.request(Method::GET, &target.url(path));
-    let request = request
-        .header("accept", thread.swarm_config.accept.header())
-        .header("accept-encoding", target.encoding)
-        .body(Empty::new())?;
+    let patch = thread.members[number].borrow_mut().patch();
+    let (method, accept) = match patch {
+        None => (Method::GET, thread.swarm_config.accept.header()),
+        Some(_) => (Method::PATCH, "application/json"),
+    };
+    let mut request = target
+        .request(method, &target.url(path))
+        .header("user-agent", thread.swarm_config.user_agent)
+        .header("accept", accept)
+        .header("accept-encoding", target.encoding);
+    if patch.is_some() {
+        request = request.header("content-type", "application/strategic-merge-patch+json");
+    }
+    let body = Bytes::from(patch.unwrap_or_default());
+    thread.control.requests.fetch_add(1, Ordering::Relaxed);
+    let request = request.body(Full::new(body))?;
     let response = sender.send_request(request).await?;
     let status = response.status().as_u16();
     if status == 200 && !history.was_ready {
@@ -248,7 +271,7 @@ async fn rest<M: Member>(
     }
 }
 
-async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<GetSender> {
+async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Sender> {
     // Other members of the connection wait here until it is open.
     let mut slot = shared.sender.lock().await;
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
@@ -256,7 +279,10 @@ async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<GetS
     }
     let _turn = thread.connecting.acquire().await?;
     let making = async {
-        let stream = thread.swarm_config.target.connect("h2").await?;
+        let target = &thread.swarm_config.target;
+        let stream = target
+            .connect_with(shared.source, thread.tls.clone())
+            .await?;
         let mut builder = Builder::new(TokioExecutor::new());
         // Members that leave still receive events in flight. By default h2 forgets a reset stream after ten others, and takes later frames
         // for a flood.

@@ -91,38 +91,3 @@ impl ReadPace {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    //! The pauses of each pace.
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[track_caller]
-    fn check(pace: ReadPace, len: usize, now_ms: u64, rest: ReadPause) {
-        assert_eq!(pace.rest(len, Duration::from_millis(now_ms)), rest);
-    }
-
-    #[test]
-    fn each_pace_rests_as_long_as_it_says() {
-        check(ReadPace::Freely, 1, 0, ReadPause::None);
-        check(ReadPace::Never, 1, 0, ReadPause::UntilWoken);
-        let pieces = ReadPace::Pieces {
-            len: 100,
-            every: SECOND,
-        };
-        check(pieces, 0, 0, ReadPause::For(SECOND));
-        check(pieces, 100, 7, ReadPause::For(SECOND));
-        check(pieces, 101, 7, ReadPause::For(SECOND * 2));
-        let spells = ReadPace::Spells {
-            reads: SECOND,
-            rests: SECOND * 2,
-        };
-        check(spells, 9, 900, ReadPause::None);
-        check(spells, 9, 1_000, ReadPause::For(SECOND * 2));
-        check(spells, 9, 2_900, ReadPause::For(Duration::from_millis(100)));
-        check(spells, 9, 3_000, ReadPause::None);
-    }
-}

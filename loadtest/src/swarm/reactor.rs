@@ -194,7 +194,11 @@ impl<M: Member> Reactor<'_, M> {
             if self.seats[number].path.is_none() {
                 match self.seats[number].member.next(self.control) {
                     Next::Pause => {
-                        self.pause(number);
+                        self.pause(number, None);
+                        continue;
+                    }
+                    Next::Wait(wait) => {
+                        self.pause(number, Some(wait));
                         continue;
                     }
                     Next::Send(path) => self.seats[number].path = Some(path),
@@ -348,7 +352,8 @@ impl<M: Member> Reactor<'_, M> {
     fn ask(&mut self, number: usize) {
         match self.seats[number].member.next(self.control) {
             Next::Send(path) => self.send(number, &path),
-            Next::Pause => self.pause(number),
+            Next::Pause => self.pause(number, None),
+            Next::Wait(wait) => self.pause(number, Some(wait)),
             Next::Rest | Next::Done => {}
         }
     }
@@ -366,6 +371,7 @@ impl<M: Member> Reactor<'_, M> {
         let seat = &mut self.seats[number];
         seat.place = SlotState::Busy;
         seat.sent_at = Instant::now();
+        self.control.requests.fetch_add(1, Ordering::Relaxed);
         let Some(connection) = &mut seat.connection else {
             return;
         };
@@ -410,10 +416,11 @@ impl<M: Member> Reactor<'_, M> {
         self.outside.push_back(number);
     }
 
-    /// Pauses a slot for the time in its last response.
-    fn pause(&mut self, number: usize) {
+    /// Pauses a slot, by default for the time in its last response.
+    fn pause(&mut self, number: usize, wait: Option<Duration>) {
         let seat = &mut self.seats[number];
-        let wait = self.swarm_config.pause(seat.retry_after.take());
+        let retry_after = seat.retry_after.take();
+        let wait = wait.unwrap_or_else(|| self.swarm_config.pause(retry_after));
         seat.pauses = true;
         self.paused.push(Reverse((Instant::now() + wait, number)));
     }

@@ -16,6 +16,16 @@ pub struct ReferenceEvent {
     pub object: u32,
 }
 
+/// A part of a collection: what a selector lets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    All,
+    /// What kube-proxy's selector lets through.
+    Proxied,
+    /// The pods of the node with this number, or the object with this number.
+    Number(u32),
+}
+
 /// Objects by name with their versions: the state of a watcher's cache.
 pub type ObjectVersions = BTreeMap<String, u64>;
 
@@ -63,22 +73,6 @@ impl Reference {
             }
         }
         state
-    }
-
-    /// Splits the reference by groups of object names.
-    pub fn split<G: Hash + Eq>(&self, group: impl Fn(&str) -> G) -> HashMap<G, Self> {
-        let mut parts: HashMap<G, Self> = HashMap::new();
-        for (name, version) in &self.initial {
-            let part = parts.entry(group(name)).or_default();
-            part.initial.insert(name.clone(), *version);
-        }
-        for entry in &self.entries {
-            let name = &self.names[entry.object as usize];
-            let part = parts.entry(group(name)).or_default();
-            let object = part.object(name);
-            part.entries.push(ReferenceEvent { object, ..*entry });
-        }
-        parts
     }
 
     /// The fingerprint of the objects after each event, and before the first one: [`fingerprint`] of a list at that version.

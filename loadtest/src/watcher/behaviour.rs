@@ -5,6 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kube_fanout::resource::Encoding;
 
 use crate::swarm::pace::Slowness;
+use crate::verify::reference::Part;
+
+/// The version that watchers must reach, once it is set. Relaxed: it stands alone.
+#[derive(Debug, Default)]
+pub struct Goal(AtomicU64);
+
+impl Goal {
+    pub fn set(&self, version: u64) {
+        self.0.store(version, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|goal| *goal != 0)
+    }
+}
 
 /// What all watchers of a group share.
 #[derive(Debug)]
@@ -22,10 +37,10 @@ pub struct Plan {
     /// Whether bookmarks are requested. A bookmark would push out pending events, and so hide that they were pending.
     pub bookmarks: bool,
     /// The part of the reference for its watchers, if a population is split by selectors.
-    pub part: usize,
+    pub part: Part,
     /// Encoding of events and lists.
     pub encoding: Encoding,
-    goal: AtomicU64,
+    pub goal: Goal,
 }
 
 impl Plan {
@@ -38,22 +53,10 @@ impl Plan {
             timeout_s,
             line_len_max: None,
             bookmarks: true,
-            part: 0,
+            part: Part::All,
             encoding: Encoding::Json,
-            goal: AtomicU64::new(0),
+            goal: Goal::default(),
         }
-    }
-
-    /// Sets the version that the watchers must reach.
-    pub fn set_goal(&self, version: u64) {
-        // Relaxed: stands alone.
-        self.goal.store(version, Ordering::Relaxed);
-    }
-
-    /// The version that the watchers must reach, once it is set.
-    pub fn goal(&self) -> Option<u64> {
-        // Relaxed: stands alone.
-        Some(self.goal.load(Ordering::Relaxed)).filter(|goal| *goal != 0)
     }
 }
 

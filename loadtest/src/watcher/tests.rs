@@ -3,7 +3,7 @@
 use super::*;
 use crate::results::Results;
 use crate::scenario::watch_run::verdicts::WatchOutcome;
-use crate::verify::reference::ReferenceEvent;
+use crate::verify::reference::{Part, ReferenceEvent};
 use crate::wire::protobuf::tests::frame;
 
 const START: u64 = 10;
@@ -173,7 +173,7 @@ fn of_a_reader_too_the_list_must_hold_what_the_server_held() {
         assert_eq!(bench.verdict().is_some(), is_faulty);
         // For a reader even a correct list after 410 is a fault.
         let (mut results, plan) = (Results::new("steady"), bench.watcher.plan.clone());
-        let parts = std::collections::HashMap::from([(0, reference())]);
+        let parts = std::collections::HashMap::from([(Part::All, reference())]);
         let outcome = WatchOutcome::of(&[bench.watcher], &[plan], &parts);
         outcome.report_drops(&mut results, "target");
         let text = results.to_string();

@@ -126,17 +126,11 @@ impl Event {
 
     /// Reads a line with a JSON parser.
     pub fn parse_fully(line: &[u8]) -> Result<Self> {
-        Self::parse_named(line).map(|(event, _)| event)
+        Self::of(&serde_json::from_slice(line).context("an event that is not JSON")?)
     }
 
-    /// Like [`Self::parse_fully`], with the object's namespaced name if it has one.
-    pub fn parse_named(line: &[u8]) -> Result<(Self, Option<String>)> {
-        let value: serde_json::Value =
-            serde_json::from_slice(line).context("an event that is not JSON")?;
-        Ok((Self::of(&value)?, name_of(&value["object"])))
-    }
-
-    fn of(value: &serde_json::Value) -> Result<Self> {
+    /// The fields of an event that a JSON parser has read.
+    pub fn of(value: &serde_json::Value) -> Result<Self> {
         let kind = match value["type"].as_str() {
             Some("ADDED") => EventKind::Added,
             Some("MODIFIED") => EventKind::Modified,

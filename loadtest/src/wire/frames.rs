@@ -1,20 +1,16 @@
 //! Splits a watch's body into events, in either encoding.
 
-use anyhow::Result;
-use kube_fanout::decode;
+use anyhow::{Result, ensure};
 use kube_fanout::resource::Encoding;
 
 use super::lines::{LINE_LEN_MAX, Lines};
-
-/// Length of the prefix before each event in protobuf.
-const LENGTH_LEN: usize = 4;
 
 /// The unfinished event of one stream.
 #[derive(Debug)]
 pub enum Frames {
     Json(Lines),
-    /// Events have a length prefix.
-    Protobuf(decode::Frames),
+    /// Events have a length prefix; bytes of an unfinished one.
+    Protobuf(Vec<u8>),
 }
 
 impl Frames {
@@ -23,7 +19,7 @@ impl Frames {
     pub fn new(encoding: Encoding, head_len_max: Option<usize>) -> Self {
         match encoding {
             Encoding::Json => Self::Json(head_len_max.map_or_else(Lines::default, Lines::heads)),
-            Encoding::Protobuf => Self::Protobuf(decode::Frames::new(encoding, LINE_LEN_MAX)),
+            Encoding::Protobuf => Self::Protobuf(Vec::new()),
         }
     }
 
@@ -31,10 +27,23 @@ impl Frames {
     pub fn feed(&mut self, piece: &[u8], mut event: impl FnMut(&[u8])) -> Result<()> {
         match self {
             Self::Json(lines) => lines.feed(piece, event),
-            Self::Protobuf(frames) => {
-                frames.push(piece);
-                while let Some(frame) = frames.next_frame()? {
-                    event(frame.get(LENGTH_LEN..).unwrap_or_default());
+            Self::Protobuf(held) => {
+                held.extend_from_slice(piece);
+                let mut rest = &held[..];
+                while let Some((length, behind)) = rest.split_first_chunk() {
+                    let len = u32::from_be_bytes(*length) as usize;
+                    ensure!(len <= LINE_LEN_MAX, "an event of {len} bytes");
+                    let Some((frame, behind)) = behind.split_at_checked(len) else {
+                        break;
+                    };
+                    event(frame);
+                    rest = behind;
+                }
+                let read = held.len() - rest.len();
+                held.drain(..read);
+                // Idle streams keep no buffer: there are thousands of them.
+                if held.is_empty() {
+                    *held = Vec::new();
                 }
                 Ok(())
             }
@@ -45,7 +54,7 @@ impl Frames {
     pub const fn is_between(&self) -> bool {
         match self {
             Self::Json(lines) => lines.is_between(),
-            Self::Protobuf(frames) => !frames.is_mid_frame(),
+            Self::Protobuf(held) => held.is_empty(),
         }
     }
 
@@ -53,9 +62,7 @@ impl Frames {
     pub fn clear(&mut self) {
         match self {
             Self::Json(lines) => lines.clear(),
-            Self::Protobuf(frames) => {
-                *frames = decode::Frames::new(Encoding::Protobuf, LINE_LEN_MAX);
-            }
+            Self::Protobuf(held) => held.clear(),
         }
     }
 }

@@ -1,18 +1,27 @@
-//! Watch events and lists in Kubernetes' protobuf: the fields of [`Event`], found by their numbers.
+//! Watch events and lists in Kubernetes' protobuf: the fields of [`Event`], found by their numbers. Nothing here is shared with the server
+//! under test.
 
 use anyhow::{Context, Result, bail};
-use kube_fanout::resource::ByteSpan;
-use kube_fanout::resource::wire::{MAGIC, WireField, WireFields, WireValue};
 
 use super::event::{Event, EventKind, WRITTEN_AT, WriteTime};
 use super::list::ListVersions;
 
+/// Before every object in protobuf.
+pub const MAGIC: &[u8] = b"k8s\0";
 /// `ObjectMeta` of every object, and `ListMeta` of every list.
-const METADATA: u32 = 1;
+const METADATA: u64 = 1;
 /// `items` of every list.
-const ITEMS: u32 = 2;
+const ITEMS: u64 = 2;
 /// `code` of a Status.
-const STATUS_CODE: u32 = 6;
+const STATUS_CODE: u64 = 6;
+
+/// A field of a message.
+enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// Eight or four bytes, which no field that is read here has.
+    Fixed,
+}
 
 /// The metadata of an object that is read.
 #[derive(Debug, Default)]
@@ -30,8 +39,7 @@ pub fn event(frame: &[u8]) -> Result<Event> {
 
 /// Like [`event`], with the object's namespaced name.
 pub fn named_event(frame: &[u8]) -> Result<(Event, String)> {
-    let message = whole(frame)?;
-    let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
+    let kind = match last(frame, 1)? {
         Some(b"ADDED") => EventKind::Added,
         Some(b"MODIFIED") => EventKind::Modified,
         Some(b"DELETED") => EventKind::Deleted,
@@ -39,18 +47,17 @@ pub fn named_event(frame: &[u8]) -> Result<(Event, String)> {
         Some(b"ERROR") => EventKind::Error,
         other => bail!("an event of unknown type {other:?}"),
     };
-    let extension = last(frame, message, 2)?.context("an event without an object")?;
-    let object = last(frame, extension, 1)?.context("an event without an object")?;
-    let object = object_in(frame, object)?;
+    let extension = last(frame, 2)?.context("an event without an object")?;
+    let object = object_in(last(extension, 1)?.context("an event without an object")?)?;
     if kind == EventKind::Error {
         let event = Event {
             kind,
-            version: code(frame, object)?.context("an ERROR event without a code")?,
+            version: code(object)?.context("an ERROR event without a code")?,
             write: None,
         };
         return Ok((event, String::new()));
     }
-    let metadata = Metadata::of(frame, object)?;
+    let metadata = Metadata::of(object)?;
     let event = Event {
         kind,
         version: metadata.version.context("an event without a version")?,
@@ -60,23 +67,19 @@ pub fn named_event(frame: &[u8]) -> Result<(Event, String)> {
 }
 
 pub fn list(body: &[u8]) -> Result<ListVersions> {
-    let list = object_in(body, whole(body)?)?;
     let (mut version, mut items) = (None, Vec::new());
-    for field in WireFields::within(body, list) {
-        let field = field?;
-        match field.number {
-            METADATA => {
-                let at = last(body, bytes(&field)?, 2)?;
-                version = at.and_then(|at| number(at.of(body)));
-            }
+    for_each(object_in(body)?, |number, value| {
+        match number {
+            METADATA => version = last(bytes(value)?, 2)?.and_then(decimal),
             ITEMS => {
-                let item = Metadata::of(body, bytes(&field)?)?;
+                let item = Metadata::of(bytes(value)?)?;
                 let version = item.version.context("an object without a version")?;
                 items.push((item.namespaced_name(), version));
             }
             _ => {}
         }
-    }
+        Ok(())
+    })?;
     Ok((version.context("a list without a version")?, items))
 }
 
@@ -85,88 +88,106 @@ impl Metadata {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The metadata of an object. All of its fields are visited, so that a truncated one is found.
-    fn of(bytes_all: &[u8], object: ByteSpan) -> Result<Self> {
-        let at = last(bytes_all, object, METADATA)?.context("an object without metadata")?;
+    fn of(object: &[u8]) -> Result<Self> {
         let mut metadata = Self::default();
-        for field in WireFields::within(bytes_all, at) {
-            let field = field?;
-            match field.number {
-                1 => metadata.name = text(bytes_all, &field)?,
-                3 => metadata.namespace = text(bytes_all, &field)?,
-                6 => metadata.version = number(bytes(&field)?.of(bytes_all)),
+        let message = last(object, METADATA)?.context("an object without metadata")?;
+        for_each(message, |number, value| {
+            match number {
+                1 => metadata.name = std::str::from_utf8(bytes(value)?)?.to_owned(),
+                3 => metadata.namespace = std::str::from_utf8(bytes(value)?)?.to_owned(),
+                6 => metadata.version = decimal(bytes(value)?),
                 12 => {
-                    let entry = bytes(&field)?;
-                    let key = last(bytes_all, entry, 1)?.map(|at| at.of(bytes_all));
-                    if key == Some(WRITTEN_AT.as_bytes())
-                        && let Some(value) = last(bytes_all, entry, 2)?
-                    {
-                        metadata.write = WriteTime::parse(value.of(bytes_all));
+                    let annotation = bytes(value)?;
+                    if last(annotation, 1)? == Some(WRITTEN_AT.as_bytes()) {
+                        metadata.write = last(annotation, 2)?.and_then(WriteTime::parse);
                     }
                 }
                 _ => {}
             }
-        }
+            Ok(())
+        })?;
         Ok(metadata)
     }
 }
 
-fn whole(bytes: &[u8]) -> Result<ByteSpan> {
-    let end = u32::try_from(bytes.len()).context("more than 4 GiB")?;
-    Ok(ByteSpan { start: 0, end })
-}
-
 /// The message in the envelope of every object: a magic number, and `runtime.Unknown`.
-fn object_in(bytes_all: &[u8], at: ByteSpan) -> Result<ByteSpan> {
-    if !at.of(bytes_all).starts_with(MAGIC) {
-        bail!("an object that is not in protobuf");
-    }
-    let unknown = ByteSpan {
-        start: at.start + u32::try_from(MAGIC.len())?,
-        end: at.end,
-    };
-    last(bytes_all, unknown, 2)?.context("an envelope without an object")
+fn object_in(bytes: &[u8]) -> Result<&[u8]> {
+    let unknown = bytes.strip_prefix(MAGIC);
+    let unknown = unknown.context("an object that is not in protobuf")?;
+    last(unknown, 2)?.context("an envelope without an object")
 }
 
-/// The last field with this number in a message; the other fields are visited too.
-fn last(bytes_all: &[u8], message: ByteSpan, number: u32) -> Result<Option<ByteSpan>> {
+/// The last field with this number; the other fields are visited too, so that a truncated one is found.
+fn last(message: &[u8], wanted: u64) -> Result<Option<&[u8]>> {
     let mut found = None;
-    for field in WireFields::within(bytes_all, message) {
-        let field = field?;
-        if field.number == number {
-            found = Some(bytes(&field)?);
+    for_each(message, |number, value| {
+        if number == wanted {
+            found = Some(bytes(value)?);
         }
-    }
+        Ok(())
+    })?;
     Ok(found)
 }
 
-fn code(bytes_all: &[u8], status: ByteSpan) -> Result<Option<u64>> {
+fn code(status: &[u8]) -> Result<Option<u64>> {
     let mut code = None;
-    for field in WireFields::within(bytes_all, status) {
-        if let WireField {
-            number: STATUS_CODE,
-            value: WireValue::Varint(value),
-            ..
-        } = field?
-        {
+    for_each(status, |number, value| {
+        if let (STATUS_CODE, Value::Number(value)) = (number, value) {
             code = Some(value);
         }
-    }
+        Ok(())
+    })?;
     Ok(code)
 }
 
-fn bytes(field: &WireField) -> Result<ByteSpan> {
-    field
-        .bytes()
-        .with_context(|| format!("field {} is of another type", field.number))
+fn for_each<'a>(
+    mut message: &'a [u8],
+    mut field: impl FnMut(u64, Value<'a>) -> Result<()>,
+) -> Result<()> {
+    while !message.is_empty() {
+        let tag = varint(&mut message)?;
+        let value = match tag & 7 {
+            0 => Value::Number(varint(&mut message)?),
+            1 => take(&mut message, 8).map(|_| Value::Fixed)?,
+            2 => {
+                let len = varint(&mut message)?;
+                Value::Bytes(take(&mut message, len)?)
+            }
+            5 => take(&mut message, 4).map(|_| Value::Fixed)?,
+            other => bail!("a field of unknown type {other}"),
+        };
+        field(tag >> 3, value)?;
+    }
+    Ok(())
 }
 
-fn text(bytes_all: &[u8], field: &WireField) -> Result<String> {
-    let text = bytes(field)?.of(bytes_all);
-    Ok(std::str::from_utf8(text)?.to_owned())
+fn varint(message: &mut &[u8]) -> Result<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = take(message, 1)?[0];
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    bail!("a number of more than ten bytes")
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+fn take<'a>(message: &mut &'a [u8], len: u64) -> Result<&'a [u8]> {
+    let taken = message.split_at_checked(usize::try_from(len)?);
+    let (taken, rest) = taken.context("a truncated message")?;
+    *message = rest;
+    Ok(taken)
+}
+
+fn bytes<'a>(value: Value<'a>) -> Result<&'a [u8]> {
+    match value {
+        Value::Bytes(bytes) => Ok(bytes),
+        Value::Number(_) | Value::Fixed => bail!("a field of another type"),
+    }
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 

@@ -15,7 +15,7 @@ fn write(folder: &TempDir, name: &str, text: &str) -> PathBuf {
 /// One scenario with a run and a target, in the format that benches write too.
 fn played(name: &str) -> Value {
     json!({
-        "name": name, "about": "", "command": "", "scale": 1.0, "swept": null, "show": [], "compare": [],
+        "name": name, "about": "", "command": "", "scale": 1.0, "swept": null, "show": [],
         "targets": [{"what": "speed", "figure": "speed, ms", "of": "a", "at-most": 2.0}],
         "runs": [{"label": "a", "columns": [{"name": "ours", "figures": {"speed, ms": {"values": [1.0, 3.0, 1.5]}},
             "histograms": {"latency": [[1.0, 2]]}}]}],

@@ -17,8 +17,8 @@ runs:
 gateway: --ring-age-min 1s
 sweep: {flag: --watchers, values: [100, 1000]}
 scaled: [--watchers, --duration]
-compare:
-  - {figure: 'server RSS, MiB', to: embedded}
+targets:
+  - {what: memory, figure: 'server RSS, MiB', of: gateway, to: embedded}
 ";
 
 fn parse(text: &str) -> anyhow::Result<ScenarioFile> {

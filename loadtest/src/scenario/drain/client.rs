@@ -1,6 +1,6 @@
 //! A client with one request: records what it received, how the response ended, and how its connection ended.
 
-use crate::lister::repeat::RepeatLister;
+use crate::lister::Lister;
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::swarm::pace::Slowness;
 use crate::swarm::{Member, Next, ResponseEnd};
@@ -10,7 +10,7 @@ use crate::watcher::Watcher;
 #[derive(Debug)]
 pub enum Request {
     Watch(Box<Watcher>),
-    List(Box<RepeatLister>),
+    List(Box<Lister>),
 }
 
 #[derive(Debug)]
@@ -175,13 +175,12 @@ mod tests {
     //! Which ends are good.
 
     use super::*;
-    use crate::lister::repeat::RepeatLister;
 
     const LIST: &str = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
 
     /// The error of a list with this end, after the gateway was asked to end.
     fn fault(body: &str, how: ResponseEnd<'_>, closed: Option<bool>) -> Option<String> {
-        let list = RepeatLister::new("/p".into(), 1);
+        let list = Lister::repeating("/p".into(), 1);
         let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let asked_ns = now_ns();
         let mut recorder = Recorder::default();
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_refused_client_sends_its_request_again() {
-        let list = RepeatLister::new("/p".into(), 1);
+        let list = Lister::repeating("/p".into(), 1);
         let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let mut recorder = Recorder::default();
         client.response_ended(ResponseEnd::Complete(429), &mut recorder);

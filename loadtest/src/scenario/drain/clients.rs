@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::Drain;
 use super::client::{DrainClient, Request};
 use super::collection::{Collection, Collections};
-use crate::lister::repeat::RepeatLister;
+use crate::lister::Lister;
 use crate::recorder::{Control, Recorder};
 use crate::scenario::population::Population;
 use crate::scenario::swarm_config;
@@ -177,7 +177,7 @@ impl ClientKind {
     ) -> Vec<DrainClient> {
         let path = &collections.of(self.is_forwarded()).path;
         let path: Arc<str> = format!("{path}?resourceVersion=0").into();
-        let list = || RepeatLister::new(path.clone(), items_min as u64);
+        let list = || Lister::repeating(path.clone(), items_min as u64);
         let lists = (0..count).map(|_| Request::List(Box::new(list())));
         lists.map(|list| self.client(list)).collect()
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Drain;
 use super::SETTLE_WAIT;
-use crate::recording::Recording;
+use crate::recording::{Recording, whole};
 use crate::results::Results;
 use crate::scenario::steady;
 use crate::target::Target;
@@ -44,7 +44,7 @@ impl Collection {
         churn.prepare().await?;
         Ok(Self {
             path: path.into(),
-            recording: Recording::begin(server.clone(), path).await?,
+            recording: Recording::begin(server.clone(), path, whole).await?,
             churn,
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::client::DrainClient;
 use super::clients::{ClientResults, GroupResult};
 use super::collection::Collections;
-use crate::lister::repeat::LIST_COMPLETE;
+use crate::lister::LIST_COMPLETE;
 use crate::results::{Results, mib};
 
 const GOOD_ENDS: [&str; 2] = ["clean end", LIST_COMPLETE];

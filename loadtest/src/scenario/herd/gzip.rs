@@ -1,11 +1,9 @@
 //! `gzip-herd`: the same lists plain and then compressed. What does the first compressed list cost, and what do later ones?
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use clap::Parser;
 
-use super::{HerdFlags, HerdResults, SPARE};
+use super::{HerdFlags, HerdResults};
 use crate::lister::Lister;
 use crate::results::Results;
 use crate::scenario::Scenario;
@@ -19,11 +17,6 @@ pub struct GzipHerd {
 }
 
 impl Scenario for GzipHerd {
-    fn time_limit(&self) -> Duration {
-        let rounds = u32::try_from(self.herd.rounds * 2).unwrap_or(u32::MAX);
-        self.herd.round_wait * rounds + SPARE
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let flags = &self.herd;
         ensure!(

@@ -1,14 +1,12 @@
 //! `watch-list-herd`: many clients take their list as a stream of initial events.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Parser;
+use std::sync::Arc;
 
 use super::HerdFlags;
 use crate::client::Client;
-use crate::lister::initial::WatchLister;
+use crate::lister::Lister;
 use crate::results::Results;
 use crate::scenario::Scenario;
 use crate::verify::reference::{ObjectVersions, fingerprint};
@@ -26,10 +24,6 @@ pub struct WatchListHerd {
 }
 
 impl Scenario for WatchListHerd {
-    fn time_limit(&self) -> Duration {
-        self.herd.time_limit()
-    }
-
     async fn run(&self, results: &mut Results) -> Result<()> {
         let flags = &self.herd;
         let (target, reference, expected) = flags.prepare().await?;
@@ -41,7 +35,7 @@ impl Scenario for WatchListHerd {
         )
         .into();
         let herd = flags
-            .play(config, || WatchLister::new(path.clone()))
+            .play(config, || Lister::streaming(path.clone()))
             .await?;
         herd.report_rounds(results);
         herd.judge(results, flags.clients, expected.items);

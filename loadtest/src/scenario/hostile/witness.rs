@@ -450,18 +450,4 @@ mod tests {
         assert_eq!(notes.missing(), 1);
         assert!(notes.done.iter().all(|one| one.wait() >= Some(ANSWER_WAIT)));
     }
-
-    #[test]
-    fn the_collection_of_all_namespaces() {
-        for (path, expected) in [
-            (
-                "/api/v1/namespaces/default/configmaps",
-                "/api/v1/configmaps",
-            ),
-            ("/apis/g/v1/namespaces/n/widgets", "/apis/g/v1/widgets"),
-            ("/api/v1/pods", "/api/v1/pods"),
-        ] {
-            assert_eq!(everywhere(path), expected);
-        }
-    }
 }

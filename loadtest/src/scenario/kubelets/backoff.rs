@@ -65,11 +65,4 @@ mod tests {
         let later = now + RESET_AFTER;
         assert_eq!(backoff.delay(later, 0.0).as_millis(), 800);
     }
-
-    #[test]
-    fn jitter_adds_up_to_as_much_again() {
-        let mut backoff = Backoff::default();
-        assert_eq!(backoff.delay(Duration::ZERO, 1.0).as_millis(), 1_600);
-        assert_eq!(backoff.delay(Duration::ZERO, 0.5).as_millis(), 2_400);
-    }
 }

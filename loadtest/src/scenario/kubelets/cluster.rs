@@ -1,13 +1,11 @@
 //! The objects of the cluster: nodes, their leases, services with their slices, and what pods use. About as long as real ones.
 
 use anyhow::Result;
-use futures::{StreamExt, TryStreamExt, stream};
-use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::selection::{Collection, ROOT_CA};
-use crate::http2::{Call, Http2Client};
+use crate::http2::create_all;
 use crate::target::Target;
 use crate::wire::event::{WRITTEN_AT, WriteTime};
 use crate::writer::shape::node_name;
@@ -16,8 +14,6 @@ use crate::writer::shape::node_name;
 pub const NAMESPACE: &str = "kubelets";
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// Writes that are under way at the same time.
-const CREATING_MAX: usize = 32;
 /// ConfigMaps, and as many Secrets, that the pods of all nodes share.
 const SHARED_OBJECTS: usize = 64;
 /// One service in this many is headless.
@@ -60,13 +56,12 @@ pub async fn prepare(
     services: usize,
     collections: &[Collection],
 ) -> Result<()> {
-    let client = Http2Client::connect(target).await?;
     let namespaces = [NAMESPACE, "kube-node-lease"].map(|name| {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         (NAMESPACES.to_owned(), namespace)
     });
-    create(&client, namespaces.into_iter()).await?;
+    create_all(target, namespaces.into_iter()).await?;
     let single = [
         (
             Collection::RuntimeClasses,
@@ -84,8 +79,8 @@ pub async fn prepare(
     let single = single
         .into_iter()
         .filter(|(of, _)| collections.contains(of));
-    create(
-        &client,
+    create_all(
+        target,
         single.map(|(of, object)| (of.path().to_owned(), object)),
     )
     .await?;
@@ -93,7 +88,7 @@ pub async fn prepare(
         namespaced(Collection::ConfigMaps, NAMESPACE),
         config(ROOT_CA),
     );
-    create(&client, [root].into_iter()).await?;
+    create_all(target, [root].into_iter()).await?;
     let shared = (0..SHARED_OBJECTS).flat_map(|number| {
         [
             (
@@ -106,7 +101,7 @@ pub async fn prepare(
             ),
         ]
     });
-    create(&client, shared).await?;
+    create_all(target, shared).await?;
     let of_services = (0..services).flat_map(|number| {
         [
             (namespaced(Collection::Services, NAMESPACE), service(number)),
@@ -116,28 +111,15 @@ pub async fn prepare(
             ),
         ]
     });
-    create(&client, of_services).await?;
-    let of_nodes = (0..nodes).map(|number| (Collection::Nodes.path().to_owned(), node(number)));
-    create(&client, of_nodes).await
-}
-
-async fn create(
-    client: &Http2Client,
-    objects: impl Iterator<Item = (String, Value)>,
-) -> Result<()> {
-    let creating = stream::iter(objects.map(|(path, object)| async move {
-        let call = Call {
-            method: Method::POST,
-            body: object.to_string().into_bytes(),
-            ..Call::get(&path, "application/json")
-        };
-        // It may exist already.
-        client.demand(call, &[StatusCode::CONFLICT]).await
-    }));
-    creating
-        .buffer_unordered(CREATING_MAX)
-        .try_for_each(|_| async { Ok(()) })
-        .await
+    create_all(target, of_services).await?;
+    let of_nodes = (0..nodes).flat_map(|number| {
+        [
+            (Collection::Nodes.path().to_owned(), node(number)),
+            (LEASES.to_owned(), lease(&node_name(number))),
+        ]
+    });
+    create_all(target, of_nodes).await?;
+    Ok(())
 }
 
 fn config(name: &str) -> Value {
@@ -222,18 +204,22 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// A node's lease; its version, unless it is new.
-pub fn lease(node: &str, version: Option<u64>) -> Vec<u8> {
-    let now = crate::runner::machine::now();
-    let micro = now.replace('Z', ".000000Z");
-    let mut lease = json!({
+fn lease(node: &str) -> Value {
+    json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": "kube-node-lease"},
-        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": micro},
-    });
-    if let Some(version) = version {
-        lease["metadata"]["resourceVersion"] = json!(version.to_string());
-    }
-    lease.to_string().into_bytes()
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": renew_time()},
+    })
+}
+
+fn renew_time() -> String {
+    crate::runner::machine::now().replace('Z', ".000000Z")
+}
+
+/// A strategic merge patch that renews a node's lease.
+pub fn lease_report() -> Vec<u8> {
+    json!({"spec": {"renewTime": renew_time()}})
+        .to_string()
+        .into_bytes()
 }
 
 /// A strategic merge patch of a node's status.

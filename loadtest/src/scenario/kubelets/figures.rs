@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::churn::ChurnCounts;
-use super::connection::Fleet;
 use crate::cli::ServerFlags;
-use crate::gateway_metrics::GatewayMetrics;
+use crate::metrics::Metrics;
 use crate::process::series::UsageSampler;
 use crate::process::{MachineCpu, Usage};
+use crate::recorder::Control;
 use crate::results::{Results, mib};
 use crate::scenario::watch_run::window::{EVENTS_A_SECOND, UPSTREAM_EVENTS_A_SECOND};
 
@@ -51,24 +51,20 @@ impl Observer {
             .map(|metrics| metrics.upstream_watches()))
     }
 
-    async fn metrics(&self) -> Result<Option<GatewayMetrics>> {
+    async fn metrics(&self) -> Result<Option<Metrics>> {
         match &self.admin_url {
             None => Ok(None),
-            Some(url) => GatewayMetrics::read(url).await.map(Some),
+            Some(url) => Metrics::of_gateway(url).await.map(Some),
         }
     }
 
-    /// Everything that is counted, at this moment.
-    pub async fn snapshot(&self, fleet: &Fleet, changes: usize) -> Result<Moment> {
+    /// Everything that is counted, at this moment. Without a gateway clients are at the API server.
+    pub async fn snapshot(&self, control: &Control, changes: usize) -> Result<Moment> {
         let usage = self.processes.iter();
         let usage = usage.map(|(name, pid, _)| Ok((*name, Usage::of(*pid)?)));
         // Relaxed: every count stands alone.
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let sent = &fleet.requests;
-        let direct = Upstream {
-            requests: count(&sent.lists) + count(&sent.watches) + count(&sent.writes),
-            bytes: count(&fleet.control.bytes) + count(&sent.write_bytes),
-        };
+        let bytes = control.bytes.load(Ordering::Relaxed);
+        let requests = control.requests.load(Ordering::Relaxed) as f64;
         let through = self.metrics().await?.map(|metrics| Upstream {
             requests: metrics.upstream_requests(),
             bytes: metrics.upstream_bytes(),
@@ -76,10 +72,13 @@ impl Observer {
         Ok(Moment {
             at: Instant::now(),
             changes,
-            delivered: fleet.control.delivered.load(Ordering::Relaxed),
-            bytes: fleet.control.bytes.load(Ordering::Relaxed),
-            requests: direct.requests,
-            upstream: through.unwrap_or(direct),
+            delivered: control.delivered.load(Ordering::Relaxed),
+            bytes,
+            requests,
+            upstream: through.unwrap_or(Upstream {
+                requests,
+                bytes: bytes as f64,
+            }),
             usage: usage.collect::<Result<_>>()?,
             own: Usage::own()?,
             machine: MachineCpu::now()?,
@@ -103,6 +102,15 @@ struct Upstream {
     bytes: f64,
 }
 
+impl Upstream {
+    fn since(self, then: Self) -> Self {
+        Self {
+            requests: self.requests - then.requests,
+            bytes: self.bytes - then.bytes,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Moment {
     at: Instant,
@@ -116,76 +124,55 @@ pub struct Moment {
     machine: MachineCpu,
 }
 
-/// The differences between two moments.
-#[derive(Debug)]
-pub struct Window {
-    time: Duration,
-    changes: usize,
-    delivered: u64,
-    bytes: u64,
-    requests: f64,
-    upstream: Upstream,
-    /// CPU time in between, and usage at the end.
-    servers: Vec<(&'static str, Duration, Usage)>,
-    own: Duration,
-    machine: MachineCpu,
+/// The CPU time of each server between two moments, and its usage at the end.
+fn servers(from: &Moment, until: &Moment) -> impl Iterator<Item = (&'static str, Duration, Usage)> {
+    let servers = from.usage.iter().zip(&until.usage);
+    servers.map(|((name, a), (_, b))| (*name, b.cpu.saturating_sub(a.cpu), *b))
 }
 
-impl Window {
-    pub fn between(from: &Moment, until: &Moment) -> Self {
-        let servers = from.usage.iter().zip(&until.usage);
-        let servers = servers.map(|((name, a), (_, b))| (*name, b.cpu.saturating_sub(a.cpu), *b));
-        Self {
-            time: until.at.duration_since(from.at),
-            changes: until.changes.saturating_sub(from.changes),
-            delivered: until.delivered.saturating_sub(from.delivered),
-            bytes: until.bytes.saturating_sub(from.bytes),
-            requests: until.requests - from.requests,
-            upstream: Upstream {
-                requests: until.upstream.requests - from.upstream.requests,
-                bytes: until.upstream.bytes - from.upstream.bytes,
-            },
-            servers: servers.collect(),
-            own: until.own.cpu.saturating_sub(from.own.cpu),
-            machine: until.machine.since(from.machine),
-        }
+/// Figures of the time in which all nodes start.
+pub fn report_join(results: &mut Results, [from, until]: &[Moment; 2]) {
+    for (name, cpu, usage) in servers(from, until) {
+        results.figure(&format!("start: {name} CPU, s"), cpu.as_secs_f64());
+        results.figure(&format!("start: {name} RSS, MiB"), mib(usage.rss));
     }
+    results.figure("start: requests of clients", until.requests - from.requests);
+    let upstream = until.upstream.since(from.upstream);
+    results.figure("start: requests at the API server", upstream.requests);
+    results.figure(
+        "start: from the API server, MiB",
+        mib(upstream.bytes as u64),
+    );
+}
 
-    /// Figures of the time in which all nodes start.
-    pub fn report_join(&self, results: &mut Results) {
-        for (name, cpu, usage) in &self.servers {
-            results.figure(&format!("start: {name} CPU, s"), cpu.as_secs_f64());
-            results.figure(&format!("start: {name} RSS, MiB"), mib(usage.rss));
-        }
-        results.figure("start: requests of clients", self.requests);
-        results.figure("start: requests at the API server", self.upstream.requests);
-        results.figure(
-            "start: from the API server, MiB",
-            mib(self.upstream.bytes as u64),
-        );
+/// Figures of the measured window.
+pub fn report_window(results: &mut Results, [from, until]: &[Moment; 2]) {
+    let seconds = until.at.duration_since(from.at).as_secs_f64();
+    let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
+    let delivered = (until.delivered - from.delivered) as f64;
+    let changes = until.changes.saturating_sub(from.changes);
+    let upstream = until.upstream.since(from.upstream);
+    results.figure(UPSTREAM_EVENTS_A_SECOND, changes as f64 / seconds);
+    results.figure("events delivered in the window", delivered);
+    results.figure(EVENTS_A_SECOND, delivered / seconds);
+    for (name, cpu, usage) in servers(from, until) {
+        results.figure(&format!("{name} CPU, % of a core"), percent(cpu));
+        results.figure(&format!("{name} RSS, MiB"), mib(usage.rss));
     }
-
-    /// Figures of the measured window.
-    pub fn report(&self, results: &mut Results) {
-        let seconds = self.time.as_secs_f64();
-        let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
-        results.figure(UPSTREAM_EVENTS_A_SECOND, self.changes as f64 / seconds);
-        results.figure("events delivered in the window", self.delivered as f64);
-        results.figure(EVENTS_A_SECOND, self.delivered as f64 / seconds);
-        for (name, cpu, usage) in &self.servers {
-            results.figure(&format!("{name} CPU, % of a core"), percent(*cpu));
-            results.figure(&format!("{name} RSS, MiB"), mib(usage.rss));
-        }
-        results.figure("requests of clients a second", self.requests / seconds);
-        let upstream = self.upstream.requests / seconds;
-        results.figure("requests at the API server a second", upstream);
-        let received = mib(self.bytes) / seconds;
-        results.figure("MiB delivered a second", received);
-        let sent = mib(self.upstream.bytes as u64) / seconds;
-        results.figure("MiB from the API server a second", sent);
-        results.figure("load test CPU, % of a core", percent(self.own));
-        results.figure("machine busy, %", self.machine.busy_percent());
-    }
+    let requests = until.requests - from.requests;
+    results.figure("requests of clients a second", requests / seconds);
+    results.figure(
+        "requests at the API server a second",
+        upstream.requests / seconds,
+    );
+    let received = mib(until.bytes - from.bytes) / seconds;
+    results.figure("MiB delivered a second", received);
+    let sent = mib(upstream.bytes as u64) / seconds;
+    results.figure("MiB from the API server a second", sent);
+    let own = until.own.cpu.saturating_sub(from.own.cpu);
+    results.figure("load test CPU, % of a core", percent(own));
+    let machine = until.machine.since(from.machine);
+    results.figure("machine busy, %", machine.busy_percent());
 }
 
 /// Adds the controllers' writes; too few make the figures invalid.

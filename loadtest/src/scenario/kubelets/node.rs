@@ -1,22 +1,21 @@
-//! A node: what its kubelet and its kube-proxy watch, and what the kubelet writes.
+//! A node: what its kubelet and its kube-proxy watch, and what the kubelet writes. Each of the two has one HTTP/2 connection.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use hyper::{Method, StatusCode};
+use kube_fanout::resource::Encoding;
 use parking_lot::Mutex;
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::cluster::{self, NAMESPACE};
-use super::connection::{Connection, Fleet};
 use super::reflector::{Reflector, WatchTarget};
-use super::selection::{Collection, PROXIED_SELECTOR, Part, ROOT_CA, Selection, object_number};
+use super::selection::{Collection, PROXIED_SELECTOR, ROOT_CA, Selection, object_number};
 use crate::client::excerpt;
-use crate::wire::event::first_version;
+use crate::recorder::{Control, Recorder};
+use crate::swarm::{Member, Next, ResponseEnd};
+use crate::verify::reference::Part;
+use crate::watcher::Goal;
 use crate::writer::shape::node_name;
 
 /// Pods of a node whose status waits to be written; more are not started, and counted.
@@ -25,269 +24,337 @@ const PODS_WAITING_MAX: usize = 64;
 const OBJECT_WATCH_FACTOR: u32 = 6;
 /// Share by which a kubelet renews its lease later than due, at most.
 const LEASE_JITTER: f64 = 0.04;
+/// How often a kubelet looks for what is due; a pod takes longer to start.
+const LOOK: Duration = Duration::from_millis(100);
+/// The beginning of a response that is kept, for messages.
+const RESPONSE_LEN_MAX: usize = 512;
 
-#[derive(Debug, Clone)]
-pub struct NodeBehaviour {
+/// The clients of all nodes, and what they share.
+#[derive(Debug)]
+pub struct Nodes {
     /// Shortest timeout of a watch.
     pub timeout_min: Duration,
-    /// Time between two renewals of the lease.
+    /// Time between two renewals of a node's lease.
     pub heartbeat: Duration,
-    /// Time between two reports of the node's status.
+    /// Time between two reports of a node's status.
     pub node_status: Duration,
     /// ConfigMaps that the pods of a node use, and as many Secrets.
     pub references: usize,
     /// The collections that the server has.
     pub collections: Vec<Collection>,
+    pub encoding: Encoding,
+    /// The versions that the reflectors must reach.
+    pub goals: HashMap<Selection, Arc<Goal>>,
+    /// Reflectors that have had a complete state.
+    pub synced: Arc<AtomicUsize>,
+    pub orders: Arc<WriterOrders>,
 }
 
-/// The clients of one node.
-#[derive(Debug)]
-pub struct Node {
-    pub reflectors: Vec<Arc<Mutex<Reflector>>>,
-    tasks: JoinSet<()>,
-    heartbeats: JoinSet<Result<()>>,
+/// Orders to the kubelets' writers.
+#[derive(Debug, Default)]
+pub struct WriterOrders {
+    /// Relaxed: a writer sees it before its next write.
+    pub stop: AtomicBool,
+    /// Writers that have written their last.
+    pub ended: AtomicUsize,
 }
 
-impl Node {
-    /// Starts kubelet and kube-proxy; they run until they are dropped.
-    pub fn start(
-        fleet: &Arc<Fleet>,
-        number: usize,
-        behaviour: &NodeBehaviour,
-        stop: watch::Receiver<bool>,
-    ) -> Self {
-        let kubelet = Connection::new(fleet.clone(), number * 2, "kubelet/v1.36.0");
-        let proxy = Connection::new(fleet.clone(), number * 2 + 1, "kube-proxy/v1.36.0");
-        let (pods, new_pods) = mpsc::channel(PODS_WAITING_MAX);
-        let mut node = Self {
-            reflectors: Vec::new(),
-            tasks: JoinSet::new(),
-            heartbeats: JoinSet::new(),
-        };
-        let kubelet = Arc::new(kubelet);
-        let proxy = Arc::new(proxy);
-        let has = |target: &WatchTarget| {
-            let collection = target.selection.collection;
-            behaviour.collections.contains(&collection)
-        };
-        for target in kubelet_targets(number, behaviour).into_iter().filter(has) {
-            node.reflect(&kubelet, target, Some(pods.clone()));
+/// Pods that have been bound to a node and do not run yet.
+#[derive(Debug, Default)]
+pub struct NewPods {
+    names: Mutex<VecDeque<String>>,
+    /// Pods that were not kept because too many waited. Relaxed: it stands alone.
+    left_out: AtomicUsize,
+}
+
+impl NewPods {
+    pub fn push(&self, name: &str) {
+        let mut names = self.names.lock();
+        if names.len() < PODS_WAITING_MAX {
+            names.push_back(name.to_owned());
+        } else {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
         }
-        for target in proxy_targets(number, behaviour).into_iter().filter(has) {
-            node.reflect(&proxy, target, None);
+    }
+
+    pub fn pop(&self) -> Option<String> {
+        self.names.lock().pop_front()
+    }
+}
+
+/// What one stream of a node's connection carries.
+#[derive(Debug)]
+pub enum NodeClient {
+    Reflector(Box<Reflector>),
+    Writer(Box<KubeletWriter>),
+}
+
+impl Nodes {
+    /// What a kubelet of Kubernetes 1.36 watches, with the objects that its pods use; and its writer.
+    pub fn kubelet(&mut self, number: usize) -> Vec<NodeClient> {
+        let timeout = self.timeout_min;
+        let name = node_name(number);
+        let new_pods = Arc::<NewPods>::default();
+        let selector = format!("fieldSelector=spec.nodeName%3D{name}");
+        let part = Part::Number(object_number(&name).unwrap_or_default());
+        let mut targets = vec![
+            WatchTarget {
+                new_pods: Some(new_pods.clone()),
+                ..self.target(Collection::Pods, part, &selector)
+            },
+            self.own_node(number),
+            self.target(Collection::Services, Part::All, ""),
+            self.target(Collection::RuntimeClasses, Part::All, ""),
+            self.target(Collection::CsiDrivers, Part::All, ""),
+        ];
+        let shared: Vec<_> = cluster::references(number, self.references).collect();
+        let of_pods = shared.into_iter().flat_map(|object| {
+            [
+                (Collection::ConfigMaps, cluster::config_name(object)),
+                (Collection::Secrets, cluster::secret_name(object)),
+            ]
+        });
+        let root = (Collection::ConfigMaps, ROOT_CA.to_owned());
+        for (collection, name) in [root].into_iter().chain(of_pods) {
+            targets.push(WatchTarget {
+                path: cluster::namespaced(collection, NAMESPACE),
+                timeout_min: timeout * OBJECT_WATCH_FACTOR,
+                ..self.named(collection, &name)
+            });
         }
         let writer = KubeletWriter {
-            connection: kubelet,
-            name: node_name(number),
-            lease_version: None,
+            orders: self.orders.clone(),
+            new_pods,
+            lease: Schedule::begin(self.heartbeat),
+            node_status: Schedule::begin(self.node_status),
+            current: None,
+            response: Vec::new(),
+            name,
         };
-        let behaviour = behaviour.clone();
-        node.heartbeats.spawn(writer.run(behaviour, new_pods, stop));
-        node
+        let mut clients = self.reflectors(targets);
+        clients.push(NodeClient::Writer(Box::new(writer)));
+        clients
     }
 
-    fn reflect(
-        &mut self,
-        connection: &Arc<Connection>,
-        target: WatchTarget,
-        pods: Option<mpsc::Sender<String>>,
-    ) {
-        let reflector = Arc::new(Mutex::new(Reflector::new(target)));
-        self.reflectors.push(reflector.clone());
-        let connection = connection.clone();
-        self.tasks.spawn(async move {
-            let start_pods = |names: Vec<String>| {
-                for name in names {
-                    let sent = pods.as_ref().map(|pods| pods.try_send(name));
-                    // Closed: the kubelet has been ordered to write nothing more.
-                    if let Some(Err(TrySendError::Full(_))) = sent {
-                        connection.fleet.recorder.lock().end("pod not started");
-                    }
-                }
-            };
-            connection.reflect(&reflector, start_pods).await;
-        });
-    }
-
-    /// Waits until the kubelet has written its last; it has been ordered to stop.
-    pub async fn heartbeats_end(&mut self) -> Result<()> {
-        while let Some(ended) = self.heartbeats.join_next().await {
-            ended??;
+    /// What a kube-proxy of Kubernetes 1.36 watches.
+    pub fn proxy(&mut self, number: usize) -> Vec<NodeClient> {
+        let mut targets = vec![self.own_node(number)];
+        for collection in [
+            Collection::Services,
+            Collection::EndpointSlices,
+            Collection::ServiceCidrs,
+        ] {
+            targets.push(self.target(collection, Part::Proxied, PROXIED_SELECTOR));
         }
-        Ok(())
+        self.reflectors(targets)
     }
-}
 
-fn target(collection: Collection, part: Part, selector: &str, timeout: Duration) -> WatchTarget {
-    WatchTarget {
-        path: collection.path().to_owned(),
-        selector: selector.to_owned(),
-        selection: Selection { collection, part },
-        timeout_min: timeout,
-        names_wanted: false,
+    fn reflectors(&self, targets: Vec<WatchTarget>) -> Vec<NodeClient> {
+        let is_there =
+            |target: &WatchTarget| self.collections.contains(&target.selection.collection);
+        let targets = targets.into_iter().filter(is_there);
+        let reflectors = targets.map(|target| Reflector::new(target, self.encoding));
+        reflectors
+            .map(Box::new)
+            .map(NodeClient::Reflector)
+            .collect()
     }
-}
 
-/// A watch of one object of a namespace by its name.
-fn object_target(collection: Collection, name: &str, timeout: Duration) -> WatchTarget {
-    let number = object_number(name).unwrap_or_default();
-    let selector = format!("fieldSelector=metadata.name%3D{name}");
-    WatchTarget {
-        path: cluster::namespaced(collection, NAMESPACE),
-        ..target(
+    fn own_node(&mut self, number: usize) -> WatchTarget {
+        self.named(Collection::Nodes, &node_name(number))
+    }
+
+    /// A watch of one object by its name.
+    fn named(&mut self, collection: Collection, name: &str) -> WatchTarget {
+        let part = Part::Number(object_number(name).unwrap_or_default());
+        self.target(
             collection,
-            Part::Number(number),
-            &selector,
-            timeout * OBJECT_WATCH_FACTOR,
+            part,
+            &format!("fieldSelector=metadata.name%3D{name}"),
         )
     }
-}
 
-fn own_node(number: usize, timeout: Duration) -> WatchTarget {
-    let name = node_name(number);
-    let part = Part::Number(object_number(&name).unwrap_or_default());
-    let selector = format!("fieldSelector=metadata.name%3D{name}");
-    target(Collection::Nodes, part, &selector, timeout)
-}
-
-/// What a kubelet of Kubernetes 1.36 watches, with the objects that its pods use.
-fn kubelet_targets(number: usize, behaviour: &NodeBehaviour) -> Vec<WatchTarget> {
-    let timeout = behaviour.timeout_min;
-    let name = node_name(number);
-    let part = Part::Number(object_number(&name).unwrap_or_default());
-    let selector = format!("fieldSelector=spec.nodeName%3D{name}");
-    let mut targets = vec![
+    fn target(&mut self, collection: Collection, part: Part, selector: &str) -> WatchTarget {
+        let selection = Selection { collection, part };
         WatchTarget {
-            names_wanted: true,
-            ..target(Collection::Pods, part, &selector, timeout)
-        },
-        own_node(number, timeout),
-        target(Collection::Services, Part::All, "", timeout),
-        target(Collection::RuntimeClasses, Part::All, "", timeout),
-        target(Collection::CsiDrivers, Part::All, "", timeout),
-        object_target(Collection::ConfigMaps, ROOT_CA, timeout),
-    ];
-    for object in cluster::references(number, behaviour.references) {
-        let config = cluster::config_name(object);
-        targets.push(object_target(Collection::ConfigMaps, &config, timeout));
-        let secret = cluster::secret_name(object);
-        targets.push(object_target(Collection::Secrets, &secret, timeout));
+            path: collection.path().to_owned(),
+            selector: selector.to_owned(),
+            selection,
+            timeout_min: self.timeout_min,
+            new_pods: None,
+            goal: self.goals.entry(selection).or_default().clone(),
+            synced: self.synced.clone(),
+        }
     }
-    targets
 }
 
-/// What a kube-proxy of Kubernetes 1.36 watches.
-fn proxy_targets(number: usize, behaviour: &NodeBehaviour) -> Vec<WatchTarget> {
-    let timeout = behaviour.timeout_min;
-    let proxied = |collection| target(collection, Part::Proxied, PROXIED_SELECTOR, timeout);
-    vec![
-        proxied(Collection::Services),
-        proxied(Collection::EndpointSlices),
-        proxied(Collection::ServiceCidrs),
-        own_node(number, timeout),
-    ]
+/// Something that is due at an even rate.
+#[derive(Debug)]
+struct Schedule {
+    due: Instant,
+    period: Duration,
 }
 
-struct KubeletWriter {
-    connection: Arc<Connection>,
+impl Schedule {
+    /// Kubelets have not started at the same moment.
+    fn begin(period: Duration) -> Self {
+        Self {
+            due: Instant::now() + period.mul_f64(fastrand::f64()),
+            period: period.mul_f64(1.0 + LEASE_JITTER * fastrand::f64()),
+        }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.due <= now;
+        if is_due {
+            self.due = now + self.period;
+        }
+        is_due
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Report {
+    /// It renews its lease.
+    Lease,
+    Node,
+    /// A pod of this namespaced name runs.
+    Pod(String),
+}
+
+/// What a kubelet writes: its lease, and the status of its node and pods, one after the other. Kubelets replace leases; a patch needs no
+/// version.
+#[derive(Debug)]
+pub struct KubeletWriter {
     name: String,
-    /// Version of its lease, once it has one.
-    lease_version: Option<u64>,
+    orders: Arc<WriterOrders>,
+    new_pods: Arc<NewPods>,
+    lease: Schedule,
+    node_status: Schedule,
+    current: Option<Report>,
+    /// The beginning of a response.
+    response: Vec<u8>,
 }
 
 impl KubeletWriter {
-    async fn run(
-        mut self,
-        behaviour: NodeBehaviour,
-        mut new_pods: mpsc::Receiver<String>,
-        mut stop: watch::Receiver<bool>,
-    ) -> Result<()> {
-        let every = |period: Duration| {
-            // Kubelets have not started at the same moment.
-            let first = Instant::now() + period.mul_f64(fastrand::f64());
-            let mut ticks =
-                interval_at(first, period.mul_f64(1.0 + LEASE_JITTER * fastrand::f64()));
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        };
-        let mut leases = every(behaviour.heartbeat);
-        let mut statuses = every(behaviour.node_status);
-        while !*stop.borrow_and_update() {
-            let written = tokio::select! {
-                biased;
-                changed = stop.changed() => match changed {
-                    Ok(()) => continue,
-                    // The run has ended.
-                    Err(_) => return Ok(()),
-                },
-                _ = leases.tick() => self.renew_lease().await,
-                _ = statuses.tick() => self.report_node().await,
-                Some(pod) = new_pods.recv() => self.report_pod(&pod).await,
-            };
-            if let Err(error) = written {
-                // As a kubelet, which tries again when it is due the next time.
-                let mut recorder = self.connection.fleet.recorder.lock();
-                recorder.end("kubelet's write failed");
-                recorder.message(&format!("{}: {error:#}", self.name));
+    fn due(&mut self) -> Option<Report> {
+        let now = Instant::now();
+        if self.lease.is_due(now) {
+            return Some(Report::Lease);
+        }
+        if self.node_status.is_due(now) {
+            return Some(Report::Node);
+        }
+        self.new_pods.pop().map(Report::Pod)
+    }
+
+    fn path(&self, report: &Report) -> String {
+        match report {
+            Report::Lease => format!("{}/{}", cluster::LEASES, self.name),
+            Report::Node => format!("{}/{}/status", Collection::Nodes.path(), self.name),
+            Report::Pod(pod) => {
+                let (namespace, name) = pod.split_once('/').unwrap_or_default();
+                let pods = cluster::namespaced(Collection::Pods, namespace);
+                format!("{pods}/{name}/status")
             }
         }
-        Ok(())
-    }
-
-    async fn renew_lease(&mut self) -> Result<()> {
-        let collection = cluster::LEASES;
-        let path = format!("{collection}/{}", self.name);
-        if self.lease_version.is_none() {
-            let (status, body) = self.call(Method::GET, &path, Vec::new()).await?;
-            if status == StatusCode::NOT_FOUND {
-                let lease = cluster::lease(&self.name, None);
-                let (status, body) = self.call(Method::POST, collection, lease).await?;
-                self.lease_version = first_version(&body);
-                return accepted(status, &body);
-            }
-            accepted(status, &body)?;
-            self.lease_version = first_version(&body);
-        }
-        let lease = cluster::lease(&self.name, self.lease_version);
-        let (status, body) = self.call(Method::PUT, &path, lease).await?;
-        // After a conflict the lease is read again.
-        self.lease_version = first_version(&body).filter(|_| status.is_success());
-        accepted(status, &body)
-    }
-
-    async fn report_node(&self) -> Result<()> {
-        let path = format!("{}/{}/status", Collection::Nodes.path(), self.name);
-        let (status, body) = self
-            .call(Method::PATCH, &path, cluster::node_report())
-            .await?;
-        accepted(status, &body)
-    }
-
-    async fn report_pod(&self, namespaced_name: &str) -> Result<()> {
-        let (namespace, name) = namespaced_name.split_once('/').unwrap_or_default();
-        let pods = cluster::namespaced(Collection::Pods, namespace);
-        let path = format!("{pods}/{name}/status");
-        let (status, body) = self
-            .call(Method::PATCH, &path, cluster::pod_report())
-            .await?;
-        // It may have been deleted meanwhile.
-        match status {
-            StatusCode::NOT_FOUND => Ok(()),
-            status => accepted(status, &body),
-        }
-    }
-
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<(StatusCode, bytes::Bytes)> {
-        self.connection.call(method, path, body).await
     }
 }
 
-fn accepted(status: StatusCode, body: &[u8]) -> Result<()> {
-    ensure!(status.is_success(), "{status}: {}", excerpt(body));
-    Ok(())
+impl Member for KubeletWriter {
+    fn next(&mut self, _: &Control) -> Next {
+        if self.orders.stop.load(Ordering::Relaxed) {
+            self.orders.ended.fetch_add(1, Ordering::Relaxed);
+            return Next::Done;
+        }
+        let Some(report) = self.due() else {
+            return Next::Wait(LOOK);
+        };
+        let path = self.path(&report);
+        self.current = Some(report);
+        Next::Send(path)
+    }
+
+    fn patch(&mut self) -> Option<Vec<u8>> {
+        Some(match self.current.as_ref()? {
+            Report::Lease => cluster::lease_report(),
+            Report::Node => cluster::node_report(),
+            Report::Pod(_) => cluster::pod_report(),
+        })
+    }
+
+    fn body(&mut self, _: u16, data: &[u8], _: &mut Recorder) {
+        let room = RESPONSE_LEN_MAX.saturating_sub(self.response.len());
+        self.response
+            .extend_from_slice(&data[..data.len().min(room)]);
+    }
+
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        let report = self.current.take();
+        let response = std::mem::take(&mut self.response);
+        for _ in 0..self.new_pods.left_out.swap(0, Ordering::Relaxed) {
+            recorder.end("pod not started");
+        }
+        match (how, &report) {
+            (ResponseEnd::Complete(200), _) => {}
+            // It has been deleted meanwhile.
+            (ResponseEnd::Complete(404), Some(Report::Pod(_))) => {}
+            // As a kubelet, which tries again when it is due the next time.
+            _ => {
+                recorder.end("kubelet's write failed");
+                let said = excerpt(&response);
+                recorder.message(&format!("{}: {report:?}: {how:?}: {said}", self.name));
+            }
+        }
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        0
+    }
+}
+
+impl NodeClient {
+    fn member(&mut self) -> &mut dyn Member {
+        match self {
+            Self::Reflector(reflector) => &mut **reflector,
+            Self::Writer(writer) => &mut **writer,
+        }
+    }
+
+    pub fn reflector(&self) -> Option<&Reflector> {
+        match self {
+            Self::Reflector(reflector) => Some(reflector),
+            Self::Writer(_) => None,
+        }
+    }
+}
+
+impl Member for NodeClient {
+    fn next(&mut self, control: &Control) -> Next {
+        self.member().next(control)
+    }
+
+    fn patch(&mut self) -> Option<Vec<u8>> {
+        self.member().patch()
+    }
+
+    fn response_started(&mut self) {
+        self.member().response_started();
+    }
+
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
+        self.member().body(status, data, recorder);
+    }
+
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        self.member().response_ended(how, recorder);
+    }
+
+    fn progress(&self, control: &Control) -> usize {
+        self.reflector().map_or(0, |one| one.progress(control))
+    }
+
+    fn behind_by(&self) -> Option<u64> {
+        self.reflector()?.behind_by()
+    }
 }

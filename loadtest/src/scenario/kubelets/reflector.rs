@@ -3,15 +3,20 @@
 
 mod objects;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use kube_fanout::resource::Encoding;
 
 use super::backoff::Backoff;
+use super::node::NewPods;
 use super::selection::Selection;
-use crate::recorder::Recorder;
-use crate::verify::reference::Reference;
+use crate::recorder::{Control, Recorder};
+use crate::swarm::{Member, Next, ResponseEnd, TOO_MANY};
+use crate::verify::reference::{Fingerprints, Reference};
 use crate::verify::{Fault, Track};
+use crate::watcher::Goal;
 use crate::wire::event::EventKind;
 use crate::wire::frames::Frames;
 use crate::wire::list::json_list;
@@ -25,8 +30,6 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 const LIST_LEN_MAX: usize = 256 << 20;
 /// Initial states of one reflector that are compared; more prove nothing new.
 const INITIAL_STATES_MAX: usize = 16;
-/// Names that wait for the caller: it takes them after every piece.
-const NEW_NAMES_MAX: usize = 4_096;
 
 #[derive(Debug, Clone)]
 pub struct WatchTarget {
@@ -37,8 +40,11 @@ pub struct WatchTarget {
     pub selection: Selection,
     /// Shortest timeout of a watch; each has up to twice as much.
     pub timeout_min: Duration,
-    /// Whether names of new objects are kept for the caller.
-    pub names_wanted: bool,
+    /// Where names of new objects go, if someone wants them.
+    pub new_pods: Option<Arc<NewPods>>,
+    pub goal: Arc<Goal>,
+    /// Counts the reflectors that have had a complete state.
+    pub synced: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,18 +88,21 @@ pub struct Reflector {
     events_of_request: u64,
     is_open: bool,
     began_at: Duration,
-    new_names: Vec<String>,
+    /// When it was made; its times count from here.
+    made_at: Instant,
+    /// Time until the next request.
+    wait: Duration,
     fault: Option<Fault>,
 }
 
 impl Reflector {
-    pub fn new(target: WatchTarget) -> Self {
+    pub fn new(target: WatchTarget, encoding: Encoding) -> Self {
         Self {
             target,
             phase: Phase::StreamingList,
             backoff: Backoff::default(),
-            encoding: Encoding::Json,
-            frames: Frames::new(Encoding::Json, None),
+            encoding,
+            frames: Frames::new(encoding, None),
             list: Vec::new(),
             objects: Objects::default(),
             arriving: Objects::default(),
@@ -104,7 +113,8 @@ impl Reflector {
             events_of_request: 0,
             is_open: false,
             began_at: Duration::ZERO,
-            new_names: Vec::new(),
+            made_at: Instant::now(),
+            wait: Duration::ZERO,
             fault: None,
         }
     }
@@ -114,33 +124,13 @@ impl Reflector {
         self.target.selection
     }
 
-    /// Whether it has had a complete state.
-    pub fn is_synced(&self) -> bool {
-        self.track.is_some()
-    }
-
-    /// Whether a watch is open.
-    pub fn is_open(&self) -> bool {
-        self.is_open && self.phase != Phase::List
-    }
-
-    /// Whether the request in progress is a list without a stream.
-    pub fn is_listing(&self) -> bool {
-        self.phase == Phase::List
-    }
-
     /// The newest version that it has seen.
-    pub fn version(&self) -> u64 {
+    fn version(&self) -> u64 {
         self.track.as_ref().map_or(0, Track::resume_version)
     }
 
-    /// Names of objects that are new since the last call, if the target wants them.
-    pub fn take_new_names(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.new_names)
-    }
-
     /// Path and query of the next request, in the order in which Go writes parameters.
-    pub fn request(&self, chance: f64) -> String {
+    fn request(&self, chance: f64) -> String {
         let WatchTarget {
             path,
             selector,
@@ -171,10 +161,9 @@ impl Reflector {
         }
     }
 
-    /// A response with status 200 has begun, in this encoding.
-    pub fn response_started(&mut self, encoding: Encoding, now: Duration) {
-        self.encoding = encoding;
-        self.frames = Frames::new(encoding, None);
+    /// A response with status 200 has begun.
+    fn begin_response(&mut self, now: Duration) {
+        self.frames = Frames::new(self.encoding, None);
         self.list = Vec::new();
         self.arriving = Objects::default();
         self.stream_error = None;
@@ -184,7 +173,7 @@ impl Reflector {
     }
 
     /// Reads a piece of its body.
-    pub fn body(&mut self, data: &[u8], recorder: &mut Recorder) {
+    fn read(&mut self, data: &[u8], recorder: &mut Recorder) {
         if self.phase == Phase::List {
             if self.list.len() + data.len() > LIST_LEN_MAX {
                 let why = format!("a list of more than {LIST_LEN_MAX} bytes");
@@ -235,10 +224,10 @@ impl Reflector {
         }
     }
 
-    fn announce(&mut self, kind: EventKind, name: &str) {
-        let is_new = kind == EventKind::Added && self.target.names_wanted;
-        if is_new && self.new_names.len() < NEW_NAMES_MAX {
-            self.new_names.push(name.to_owned());
+    fn announce(&self, kind: EventKind, name: &str) {
+        let new_pods = self.target.new_pods.as_ref();
+        if let Some(new_pods) = new_pods.filter(|_| kind == EventKind::Added) {
+            new_pods.push(name);
         }
     }
 
@@ -264,7 +253,10 @@ impl Reflector {
         }
         match &mut self.track {
             Some(track) => track.relist(version),
-            None => self.track = Some(Track::begin(version)),
+            None => {
+                self.track = Some(Track::begin(version));
+                self.target.synced.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -289,7 +281,7 @@ impl Reflector {
     }
 
     /// The request has ended: returns how long to wait before the next one, as client-go does.
-    pub fn ended(&mut self, end: RequestEnd, now: Duration, chance: f64) -> Duration {
+    fn ended(&mut self, end: RequestEnd, now: Duration, chance: f64) -> Duration {
         self.is_open = false;
         let between = self.frames.is_between();
         self.frames.clear();
@@ -338,7 +330,7 @@ impl Reflector {
     }
 
     /// The first difference from what it must have: every event since its first state, and the state at the end.
-    pub fn verdict(&self, reference: &Reference) -> Option<Fault> {
+    pub fn verdict(&self, reference: &Reference, prints: &Fingerprints) -> Option<Fault> {
         if let Some(fault) = &self.fault {
             return Some(fault.clone());
         }
@@ -346,7 +338,6 @@ impl Reflector {
             return Some(Fault::NotConverged("it never had a state".to_owned()));
         };
         track.verdict(reference, reference.last()).or_else(|| {
-            let prints = reference.fingerprints();
             let wrong = |(version, print): &&(u64, u64)| prints.at(*version) != *print;
             if let Some((version, _)) = self.initial_states.iter().find(wrong) {
                 let why = format!("the state that it got at version {version} is not the server's");
@@ -360,6 +351,59 @@ impl Reflector {
     /// Number of events since its first state.
     pub fn event_count(&self) -> u64 {
         self.track.as_ref().map_or(0, Track::count)
+    }
+}
+
+impl Member for Reflector {
+    fn next(&mut self, _: &Control) -> Next {
+        let wait = std::mem::take(&mut self.wait);
+        if wait.is_zero() {
+            Next::Send(self.request(fastrand::f64()))
+        } else {
+            Next::Wait(wait)
+        }
+    }
+
+    fn response_started(&mut self) {
+        self.begin_response(self.made_at.elapsed());
+    }
+
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
+        match status {
+            200 => self.read(data, recorder),
+            TOO_MANY => {}
+            status => recorder.refusal(status, data),
+        }
+    }
+
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        let end = match how {
+            ResponseEnd::Complete(200) => {
+                recorder.end("clean end");
+                RequestEnd::Complete(200)
+            }
+            ResponseEnd::Complete(status) => {
+                recorder.end(&format!("HTTP {status}"));
+                RequestEnd::Complete(status)
+            }
+            ResponseEnd::Broken(_) | ResponseEnd::Left if self.is_open => RequestEnd::Cut,
+            ResponseEnd::Broken(_) | ResponseEnd::Left => RequestEnd::Unanswered,
+        };
+        self.wait = self.ended(end, self.made_at.elapsed(), fastrand::f64());
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        let is_there = |goal| self.version() >= goal;
+        usize::from(self.target.goal.get().is_some_and(is_there))
+    }
+
+    fn behind_by(&self) -> Option<u64> {
+        let goal = self
+            .target
+            .goal
+            .get()
+            .filter(|_| self.phase != Phase::List)?;
+        Some(goal.saturating_sub(self.version())).filter(|by| *by > 0)
     }
 }
 

@@ -1,5 +1,10 @@
 //! The collections that kubelets and kube-proxies watch, and the parts of them that one reflector must have.
 
+use serde_json::Value;
+
+use crate::recording::{PartsOf, whole};
+use crate::scenario::population::of_node;
+use crate::verify::reference::Part;
 use crate::writer::shape::number_of;
 
 /// The ConfigMap with the cluster's certificates, which every pod mounts.
@@ -25,16 +30,6 @@ pub enum Collection {
     RuntimeClasses,
     CsiDrivers,
     ServiceCidrs,
-}
-
-/// A part of a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
-    All,
-    /// What kube-proxy's selector lets through.
-    Proxied,
-    /// The pods of the node with this number, or the object with this number.
-    Number(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,26 +66,27 @@ impl Collection {
         }
     }
 
-    /// The parts that an object belongs to.
-    pub fn parts(self, object: &serde_json::Value) -> Vec<Part> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    /// The parts that reflectors have of it.
+    pub const fn parts_of(self) -> PartsOf {
         match self {
-            Self::Pods => {
-                let node = object["spec"]["nodeName"].as_str().and_then(object_number);
-                node.map(Part::Number).into_iter().collect()
-            }
-            Self::Nodes | Self::ConfigMaps | Self::Secrets => {
-                object_number(name).map(Part::Number).into_iter().collect()
-            }
-            Self::Services | Self::EndpointSlices | Self::ServiceCidrs => {
-                let labels = &object["metadata"]["labels"];
-                let is_proxied = NOT_PROXIED.iter().all(|label| labels[label].is_null());
-                let proxied = is_proxied.then_some(Part::Proxied);
-                [Part::All].into_iter().chain(proxied).collect()
-            }
-            Self::RuntimeClasses | Self::CsiDrivers => vec![Part::All],
+            Self::Pods => of_node,
+            Self::Nodes | Self::ConfigMaps | Self::Secrets => by_number,
+            Self::Services | Self::EndpointSlices | Self::ServiceCidrs => proxied,
+            Self::RuntimeClasses | Self::CsiDrivers => whole,
         }
     }
+}
+
+fn by_number(object: &Value) -> Vec<Part> {
+    let name = object["metadata"]["name"].as_str();
+    let number = name.and_then(object_number);
+    number.map(Part::Number).into_iter().collect()
+}
+
+fn proxied(object: &Value) -> Vec<Part> {
+    let labels = &object["metadata"]["labels"];
+    let is_proxied = NOT_PROXIED.iter().all(|label| labels[label].is_null());
+    is_proxied.then_some(Part::Proxied).into_iter().collect()
 }
 
 /// The number in the name of an object or a node.
@@ -109,27 +105,18 @@ mod tests {
 
     #[test]
     fn a_pod_belongs_to_its_node_once_it_is_bound() {
-        let pod = |spec| json!({"metadata": {"name": "pod-7"}, "spec": spec});
-        assert!(Collection::Pods.parts(&pod(json!({}))).is_empty());
-        let bound = pod(json!({"nodeName": "node-00012"}));
-        assert_eq!(Collection::Pods.parts(&bound), [Part::Number(12)]);
+        let parts = Collection::Pods.parts_of();
+        assert!(parts(&json!({"spec": {}})).is_empty());
+        let bound = json!({"spec": {"nodeName": "node-00012"}});
+        assert_eq!(parts(&bound), [Part::Number(12)]);
     }
 
     #[test]
     fn a_kube_proxy_has_no_headless_services() {
+        let parts = Collection::Services.parts_of();
         let service = |labels| json!({"metadata": {"name": "service-1", "labels": labels}});
         let headless = service(json!({"service.kubernetes.io/headless": ""}));
-        assert_eq!(Collection::Services.parts(&headless), [Part::All]);
-        let plain = service(json!({"app": "a"}));
-        assert_eq!(
-            Collection::Services.parts(&plain),
-            [Part::All, Part::Proxied]
-        );
-    }
-
-    #[test]
-    fn the_root_certificates_are_no_numbered_object() {
-        assert_ne!(object_number(ROOT_CA), object_number("config-0"));
-        assert_eq!(object_number("config-17"), Some(17));
+        assert!(parts(&headless).is_empty());
+        assert_eq!(parts(&service(json!({"app": "a"}))), [Part::Proxied]);
     }
 }

@@ -155,12 +155,9 @@ mod tests {
             nodes: 2,
         };
         let seeded = seed(&target, fleet).await.unwrap();
-        assert_eq!(seeded.made, fleet.pods);
+        assert_eq!(seeded.count, fleet.pods);
         let each = (len().await - without) / fleet.pods as u64;
         // Versions and names differ by a byte or two.
-        assert!(
-            each.abs_diff(seeded.pod_len as u64) < 100,
-            "{each} {seeded:?}"
-        );
+        assert!(each.abs_diff(seeded.len as u64) < 100, "{each} {seeded:?}");
     }
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use hyper::{Method, StatusCode};
+use anyhow::{Context, Result, bail};
+use hyper::StatusCode;
 use kube_fanout::resource::Encoding;
 use tokio::io::AsyncWriteExt;
 
 use crate::cli::ServerFlags;
-use crate::client::Client;
+use crate::metrics::Metrics;
 use crate::runner::gateway::{GatewayProcess, kubeconfig};
 use crate::target::Target;
 use crate::wire::response::read_head;
@@ -58,22 +58,10 @@ pub async fn ready(gateway: &GatewayProcess, encoding: Encoding, wait: Duration)
 
 /// Whether the gateway's metrics say that it has the cache.
 async fn is_cached(gateway: &GatewayProcess, encoding: Encoding) -> Result<bool> {
-    let target = Target::new(&gateway.admin_url, None, None)?;
-    let (status, body) = Client::new(target)
-        .call(Method::GET, "/metrics", Vec::new())
-        .await?;
-    ensure!(status == StatusCode::OK, "metrics: {status}");
-    let text = String::from_utf8_lossy(&body);
-    Ok(text.lines().any(|line| is_ready_state(line, encoding)))
-}
-
-/// Whether a line of the metrics says that the cache of pods in this encoding is ready.
-fn is_ready_state(line: &str, encoding: Encoding) -> bool {
+    let metrics = Metrics::of_gateway(&gateway.admin_url).await?;
     let encoding = format!("encoding=\"{}\"", encoding.as_str());
     let labels = ["resource=\"pods\"", "state=\"ready\"", &encoding];
-    line.starts_with("kube_fanout_cache_state{")
-        && labels.iter().all(|label| line.contains(label))
-        && line.ends_with(" 1")
+    Ok(metrics.is_set("kube_fanout_cache_state", &labels))
 }
 
 async fn status(target: &Target, encoding: Encoding) -> Result<StatusCode> {
@@ -82,26 +70,4 @@ async fn status(target: &Target, encoding: Encoding) -> Result<StatusCode> {
     stream.write_all(&request).await?;
     let head = read_head(&mut stream, &mut false).await.context(PATH)?;
     Ok(StatusCode::from_u16(head.status)?)
-}
-
-#[cfg(test)]
-mod tests {
-    //! Only a ready cache of the same encoding counts.
-
-    use super::*;
-
-    #[test]
-    fn only_a_ready_cache_of_pods_in_this_encoding_counts() {
-        let line = |resource: &str, encoding: &str, state: &str, value: u8| {
-            format!(
-                "kube_fanout_cache_state{{encoding=\"{encoding}\",group=\"\",resource=\"{resource}\",state=\"{state}\",version=\"v1\"}} {value}"
-            )
-        };
-        let is_ready = |line: &str| is_ready_state(line, Encoding::Json);
-        assert!(is_ready(&line("pods", "json", "ready", 1)));
-        assert!(!is_ready(&line("pods", "json", "ready", 0)));
-        assert!(!is_ready(&line("pods", "json", "filling", 1)));
-        assert!(!is_ready(&line("pods", "protobuf", "ready", 1)));
-        assert!(!is_ready(&line("nodes", "json", "ready", 1)));
-    }
 }

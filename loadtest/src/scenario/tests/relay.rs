@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -53,8 +54,10 @@ impl Relay {
         let has_cut = Arc::<AtomicBool>::default();
         let (address, _tasks) = accepting(move |client| {
             let has_cut = Arc::clone(&has_cut);
-            // Either side may close at any time.
-            async move { drop(pass_on(client, server, held, &has_cut).await) }
+            async move {
+                let answer = |from, to, first| hold_back(from, to, first, held, &has_cut);
+                drop(pass_on(client, server, answer).await);
+            }
         })
         .await;
         Self { address, _tasks }
@@ -62,99 +65,92 @@ impl Relay {
 
     /// A relay that changes a byte of the second long line of each connection, and holds back nothing.
     pub(crate) async fn that_garbles(server: SocketAddr) -> Self {
-        let garbled = move |client| async move { drop(garble(client, server).await) };
+        let garbled = move |client| async move {
+            drop(pass_on(client, server, |from, to, _| garble(from, to)).await);
+        };
         let (address, _tasks) = accepting(garbled).await;
         Self { address, _tasks }
     }
 }
 
-async fn garble(mut client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
-    let mut server = TcpStream::connect(server).await?;
-    let (mut from_client, mut to_client) = client.split();
-    let (mut from_server, mut to_server) = server.split();
-    let requests = tokio::io::copy(&mut from_client, &mut to_server);
-    let events = async {
-        let (mut buffer, mut at, mut long) = (vec![0; 64 << 10], 0, 0);
-        loop {
-            let len = from_server.read(&mut buffer).await?;
-            for byte in &mut buffer[..len] {
-                at = if *byte == b'\n' { 0 } else { at + 1 };
-                if at == GARBLED_AT && *byte == b'x' {
-                    long += 1;
-                    *byte = if long == 2 { b'y' } else { b'x' };
-                }
-            }
-            to_client.write_all(&buffer[..len]).await?;
-            if len == 0 {
-                return Ok(());
-            }
-        }
-    };
+/// Passes a connection on: requests as they are, responses by `answer`, which gets the beginning of the first request. Either side may
+/// close at any time.
+pub(super) async fn pass_on<F: Future<Output = std::io::Result<()>>>(
+    client: TcpStream,
+    server: SocketAddr,
+    answer: impl FnOnce(OwnedReadHalf, OwnedWriteHalf, String) -> F,
+) -> std::io::Result<()> {
+    let (mut from_client, to_client) = client.into_split();
+    let (from_server, mut to_server) = TcpStream::connect(server).await?.into_split();
+    let mut buffer = vec![0; 16 << 10];
+    let len = from_client.read(&mut buffer).await?;
+    to_server.write_all(&buffer[..len]).await?;
+    let first = String::from_utf8_lossy(&buffer[..len]).into_owned();
     tokio::select! {
-        _ = requests => Ok(()),
-        ended = events => ended,
+        _ = tokio::io::copy(&mut from_client, &mut to_server) => Ok(()),
+        ended = answer(from_server, to_client, first) => ended,
     }
 }
 
-async fn pass_on(
-    mut client: TcpStream,
-    server: SocketAddr,
+async fn garble(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+    let (mut buffer, mut at, mut long) = (vec![0; 64 << 10], 0, 0);
+    loop {
+        let len = from.read(&mut buffer).await?;
+        for byte in &mut buffer[..len] {
+            at = if *byte == b'\n' { 0 } else { at + 1 };
+            if at == GARBLED_AT && *byte == b'x' {
+                long += 1;
+                *byte = if long == 2 { b'y' } else { b'x' };
+            }
+        }
+        to.write_all(&buffer[..len]).await?;
+        if len == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Passes a watch on, or a connection of many; other responses as they are.
+async fn hold_back(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    first: String,
     held: HoldBack,
     has_cut: &AtomicBool,
 ) -> std::io::Result<()> {
-    let mut server = TcpStream::connect(server).await?;
-    let mut buffer = vec![0; 256 << 10];
-    let len = client.read(&mut buffer).await?;
-    let first = String::from_utf8_lossy(&buffer[..len]).into_owned();
-    server.write_all(&buffer[..len]).await?;
     let is_http2 = first.starts_with("PRI ");
     if !is_http2 && !first.contains("watch=1") {
-        tokio::io::copy_bidirectional(&mut client, &mut server).await?;
-        return Ok(());
+        return tokio::io::copy(&mut from, &mut to).await.map(drop);
     }
-    let (mut from_client, mut to_client) = client.split();
-    let (mut from_server, mut to_server) = server.split();
-    let requests = tokio::io::copy(&mut from_client, &mut to_server);
-    let events = async {
-        let (mut kept, mut has_head) = (Vec::new(), false);
-        loop {
-            let wait = match held {
-                HoldBack::For(time) | HoldBack::ThenCut(time) if !kept.is_empty() => time,
-                _ => Duration::MAX,
-            };
-            // A cancelled read has read nothing.
-            match tokio::time::timeout(wait, from_server.read(&mut buffer)).await {
-                Ok(len) => {
-                    let len = len?;
-                    to_client.write_all(&kept).await?;
-                    kept = buffer[..len].to_vec();
-                    let is_event = if is_http2 {
-                        len > EVENT_LEN_MIN
-                    } else {
-                        has_head
-                    };
-                    has_head = true;
-                    if len > 0 && is_event {
-                        continue;
-                    }
-                    to_client.write_all(&std::mem::take(&mut kept)).await?;
-                    if len == 0 {
-                        return Ok(());
-                    }
-                }
-                Err(_) if held == HoldBack::UntilNext => {}
-                Err(_) if matches!(held, HoldBack::ThenCut(_)) => {
-                    if !has_cut.swap(true, Ordering::Relaxed) {
-                        return Ok(());
-                    }
-                    to_client.write_all(&std::mem::take(&mut kept)).await?;
-                }
-                Err(_) => to_client.write_all(&std::mem::take(&mut kept)).await?,
+    let mut buffer = vec![0; 256 << 10];
+    let (mut kept, mut has_head) = (Vec::new(), false);
+    loop {
+        let wait = match held {
+            HoldBack::For(time) | HoldBack::ThenCut(time) if !kept.is_empty() => time,
+            _ => Duration::MAX,
+        };
+        // A cancelled read has read nothing.
+        let Ok(len) = tokio::time::timeout(wait, from.read(&mut buffer)).await else {
+            if matches!(held, HoldBack::ThenCut(_)) && !has_cut.swap(true, Ordering::Relaxed) {
+                return Ok(());
             }
+            to.write_all(&std::mem::take(&mut kept)).await?;
+            continue;
+        };
+        let len = len?;
+        to.write_all(&kept).await?;
+        kept = buffer[..len].to_vec();
+        let is_event = if is_http2 {
+            len > EVENT_LEN_MIN
+        } else {
+            has_head
+        };
+        has_head = true;
+        if len == 0 || !is_event {
+            to.write_all(&std::mem::take(&mut kept)).await?;
         }
-    };
-    tokio::select! {
-        _ = requests => Ok(()),
-        ended = events => ended,
+        if len == 0 {
+            return Ok(());
+        }
     }
 }

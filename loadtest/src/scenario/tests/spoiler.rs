@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::relay::accepting;
+use super::relay::{accepting, pass_on};
 use crate::wire::response::{Progress, Response};
 
 /// The lost event of each watch over HTTP/1.1, counted from 1.
@@ -49,10 +48,10 @@ impl Spoiler {
                 Spoils::Serves(other) if *ends.borrow() => other,
                 _ => gateway,
             };
-            let passing = pass_on(client, to, spoils, ends.clone());
+            let of_answers = ends.clone();
+            let answer = move |from, to, first| spoil(from, to, first, spoils, of_answers);
             async move {
-                let mut passing = std::pin::pin!(passing);
-                // Either side may close at any time.
+                let mut passing = std::pin::pin!(pass_on(client, to, answer));
                 if spoils != Spoils::FallsSilent {
                     let _ = passing.await;
                     return;
@@ -71,35 +70,18 @@ impl Spoiler {
     }
 }
 
-async fn pass_on(
-    client: TcpStream,
-    server: SocketAddr,
+async fn spoil(
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    first: String,
     spoils: Spoils,
     ends: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    let server = TcpStream::connect(server).await?;
-    let (mut from_client, to_client) = client.into_split();
-    let (from_server, mut to_server) = server.into_split();
-    let mut buffer = vec![0; 16 << 10];
-    let len = from_client.read(&mut buffer).await?;
-    to_server.write_all(&buffer[..len]).await?;
-    let first = String::from_utf8_lossy(&buffer[..len]);
     let is_watch = first.starts_with("GET ") && first.contains("watch=1");
-    let requests = tokio::io::copy(&mut from_client, &mut to_server);
-    let answers = async {
-        match spoils {
-            Spoils::Shortens(len) => shorten(from_server, to_client, len, ends).await,
-            Spoils::Loses if is_watch && !first.contains("Upgrade") => {
-                lose(from_server, to_client).await
-            }
-            Spoils::Loses | Spoils::FallsSilent | Spoils::Serves(_) => {
-                shorten(from_server, to_client, 0, ends).await
-            }
-        }
-    };
-    tokio::select! {
-        _ = requests => Ok(()),
-        ended = answers => ended,
+    match spoils {
+        Spoils::Shortens(len) => shorten(from, to, len, ends).await,
+        Spoils::Loses if is_watch && !first.contains("Upgrade") => lose(from, to).await,
+        Spoils::Loses | Spoils::FallsSilent | Spoils::Serves(_) => shorten(from, to, 0, ends).await,
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use kube_fanout::quiet::{BOUND, Silence};
 
+use super::done_wait;
 use crate::recorder::{Control, now_ns};
+use crate::recording::Recording;
 use crate::results::Results;
 use crate::verify::reference::Reference;
 
@@ -37,13 +39,13 @@ pub struct Lag {
 /// The same in versions, some of which may belong to other collections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionLag {
-    watchers: usize,
+    pub watchers: usize,
     versions: u64,
 }
 
 impl VersionLag {
     /// In events of the reference, whose end is the goal.
-    pub fn in_events(self, reference: &Reference) -> Lag {
+    fn in_events(self, reference: &Reference) -> Lag {
         let from = reference.last().saturating_sub(self.versions);
         Lag {
             watchers: self.watchers,
@@ -53,12 +55,19 @@ impl VersionLag {
 }
 
 impl CatchUp {
-    /// From two times in nanoseconds since the epoch: the response to the last write, and the last delivery.
-    pub const fn between(written_ns: u64, delivered_ns: u64, lag: Option<Lag>) -> Self {
-        Self {
+    /// Waits until `count` watchers have reached their goals, after a last write that was answered at this time.
+    pub async fn of(
+        control: &Control,
+        count: usize,
+        recording: &Recording,
+        written_ns: u64,
+    ) -> Result<Self> {
+        let lag = wait_for_goal(control, count, done_wait(count)).await?;
+        let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);
+        Ok(Self {
             duration: Duration::from_nanos(delivered_ns.saturating_sub(written_ns)),
-            lag,
-        }
+            lag: lag.map(|lag| lag.in_events(&recording.reference())),
+        })
     }
 
     /// Adds the end of a run to the newest column; a watcher that is behind is a fault.
@@ -197,17 +206,5 @@ mod tests {
             silence.look(looks(look), at(4_000 + 40 * look));
         }
         assert_eq!(silence.look(looks(5), at(9_000)), at(210));
-    }
-
-    #[test]
-    fn the_failing_line_tells_how_many_and_how_far() {
-        let behind = Lag {
-            watchers: 100,
-            events: 2,
-        };
-        assert_eq!(
-            behind.to_string(),
-            "behind at the end: 100 watchers, up to 2 events; nothing came for 1s"
-        );
     }
 }

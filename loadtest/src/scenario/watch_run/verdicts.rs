@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::results::Results;
 use crate::texts::Texts;
-use crate::verify::reference::Reference;
+use crate::verify::reference::{Part, Reference};
 use crate::watcher::{Plan, Watcher};
 
 /// Number of different faults that are described; further ones are counted.
@@ -43,11 +43,7 @@ impl Default for WatchOutcome {
 
 impl WatchOutcome {
     /// Compares every watcher with the part of the reference that belongs to its plan.
-    pub fn of(
-        watchers: &[Watcher],
-        plans: &[Arc<Plan>],
-        parts: &HashMap<usize, Reference>,
-    ) -> Self {
+    pub fn of(watchers: &[Watcher], plans: &[Arc<Plan>], parts: &HashMap<Part, Reference>) -> Self {
         let nothing = Reference::default();
         let prints: HashMap<_, _> = parts
             .iter()
@@ -59,7 +55,7 @@ impl WatchOutcome {
             let group = number % plans.len();
             let seen = plans[group].part;
             let part = parts.get(&seen).unwrap_or(&nothing);
-            let goal = plans[group].goal().unwrap_or(0);
+            let goal = plans[group].goal.get().unwrap_or(0);
             let states = prints.get(&seen).unwrap_or(&no_prints);
             outcome.count(watcher);
             if let Some(fault) = watcher.verdict(part, states, goal) {

@@ -31,9 +31,6 @@ pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
 pub const SERVER_USER_PER_EVENT: &str = "server user CPU per delivered event, µs";
 /// Row that compares numbers of watchers with disjoint selectors.
 pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs";
-pub const LATENCY_P50: &str = "latency p50, ms";
-/// See [`LATENCY_P50`].
-pub const LATENCY_P99: &str = "latency p99, ms";
 /// The rate of written events, or of the socket loop's.
 pub const UPSTREAM_EVENTS_A_SECOND: &str = "upstream events a second";
 /// The rate that a socket loop must deliver too.

@@ -84,11 +84,6 @@ fn anything_that_is_no_whole_event_is_an_error() {
 }
 
 #[test]
-fn names_carry_their_namespace() {
-    assert_eq!(object_name(MODIFIED.as_bytes()).unwrap(), "default/cm-1");
-}
-
-#[test]
 fn the_time_of_a_write_is_read_as_it_is_written() {
     let write = WriteTime {
         sent_ns: 1_700_000_000_000_000_001,

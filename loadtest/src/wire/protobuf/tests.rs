@@ -88,7 +88,7 @@ pub(crate) fn frame(kind: &str, version: u64, written: Option<&str>) -> Vec<u8> 
         put_bytes(&mut metadata, 12, &entry);
     }
     let mut object = Vec::new();
-    put_bytes(&mut object, METADATA, &metadata);
+    put_bytes(&mut object, 1, &metadata);
     let mut unknown = MAGIC.to_vec();
     put_bytes(&mut unknown, 1, b"");
     put_bytes(&mut unknown, 2, &object);

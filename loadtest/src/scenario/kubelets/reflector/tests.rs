@@ -1,11 +1,11 @@
 //! The requests of a reflector, what follows each way in which one ends, and what it finds wrong.
 
 use super::*;
-use crate::scenario::kubelets::selection::{Collection, Part};
-use crate::verify::reference::{ObjectVersions, ReferenceEvent};
+use crate::scenario::kubelets::selection::Collection;
+use crate::verify::reference::{ObjectVersions, Part, ReferenceEvent};
 
 fn reflector() -> Reflector {
-    Reflector::new(WatchTarget {
+    let target = WatchTarget {
         path: "/api/v1/pods".to_owned(),
         selector: "fieldSelector=spec.nodeName%3Dnode-00001".to_owned(),
         selection: Selection {
@@ -13,8 +13,11 @@ fn reflector() -> Reflector {
             part: Part::Number(1),
         },
         timeout_min: Duration::from_secs(300),
-        names_wanted: true,
-    })
+        new_pods: Some(Arc::default()),
+        goal: Arc::default(),
+        synced: Arc::default(),
+    };
+    Reflector::new(target, Encoding::Json)
 }
 
 fn line(kind: &str, name: &str, version: u64) -> String {
@@ -30,8 +33,8 @@ fn marker(version: u64) -> String {
 }
 
 fn feed(reflector: &mut Reflector, lines: &[String]) {
-    reflector.response_started(Encoding::Json, Duration::ZERO);
-    reflector.body(lines.concat().as_bytes(), &mut Recorder::default());
+    reflector.begin_response(Duration::ZERO);
+    reflector.read(lines.concat().as_bytes(), &mut Recorder::default());
 }
 
 /// A reflector with the pods `a` at version 3 and `b` at version 7, at version 9.
@@ -57,6 +60,11 @@ fn reference(events: &[(u64, EventKind, &str)]) -> Reference {
     reference
 }
 
+fn verdict(reflector: &Reflector, events: &[(u64, EventKind, &str)]) -> Option<Fault> {
+    let reference = reference(events);
+    reflector.verdict(&reference, &reference.fingerprints())
+}
+
 const LATER: Duration = Duration::from_secs(60);
 
 #[test]
@@ -66,11 +74,15 @@ fn it_begins_with_a_stream_of_the_objects_and_continues_from_the_last_version() 
         reflector.request(0.5),
         "/api/v1/pods?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=450&watch=true&fieldSelector=spec.nodeName%3Dnode-00001"
     );
-    assert!(!reflector.is_synced());
+    assert!(reflector.track.is_none());
     let lines = [line("ADDED", "a", 3), marker(9), line("ADDED", "c", 12)];
     feed(&mut reflector, &lines);
-    assert!(reflector.is_synced());
-    assert_eq!(reflector.take_new_names(), ["n/a", "n/c"]);
+    assert!(reflector.track.is_some());
+    let new_pods = reflector.target.new_pods.clone().unwrap();
+    assert_eq!(
+        [new_pods.pop(), new_pods.pop()],
+        ["n/a", "n/c"].map(|name| Some(name.to_owned()))
+    );
     let end = RequestEnd::Complete(200);
     assert_eq!(reflector.ended(end, LATER, 0.0), Duration::ZERO);
     let next = reflector.request(0.0);
@@ -88,15 +100,15 @@ fn a_server_without_streaming_lists_is_listed() {
             .request(0.0)
             .starts_with("/api/v1/pods?limit=500&resourceVersion=0&")
     );
-    reflector.response_started(Encoding::Json, LATER);
+    reflector.begin_response(LATER);
     let list = br#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a","namespace":"n","resourceVersion":"3"}},{"metadata":{"name":"b","namespace":"n","resourceVersion":"7"}}]}"#;
-    reflector.body(list, &mut Recorder::default());
+    reflector.read(list, &mut Recorder::default());
     assert_eq!(
         reflector.ended(RequestEnd::Complete(200), LATER, 0.0),
         Duration::ZERO
     );
     assert!(reflector.request(0.0).contains("resourceVersion=9"));
-    assert_eq!(reflector.verdict(&reference(&[])), None);
+    assert_eq!(verdict(&reflector, &[]), None);
 }
 
 #[test]
@@ -118,7 +130,7 @@ fn a_refused_watch_is_repeated_after_a_while_and_a_broken_one_at_once() {
     let refused = reflector.ended(RequestEnd::Complete(429), LATER, 0.0);
     assert_eq!(refused, Duration::from_millis(800));
     assert_eq!(reflector.request(0.0), before);
-    reflector.response_started(Encoding::Json, LATER);
+    reflector.begin_response(LATER);
     assert_eq!(reflector.ended(RequestEnd::Cut, LATER, 0.0), Duration::ZERO);
     assert_eq!(reflector.request(0.0), before);
 }
@@ -127,7 +139,7 @@ fn a_refused_watch_is_repeated_after_a_while_and_a_broken_one_at_once() {
 fn a_watch_that_ends_at_once_without_events_is_a_failure() {
     let mut reflector = synced();
     reflector.ended(RequestEnd::Complete(200), LATER, 0.0);
-    reflector.response_started(Encoding::Json, LATER);
+    reflector.begin_response(LATER);
     let wait = reflector.ended(
         RequestEnd::Complete(200),
         LATER + Duration::from_millis(1),
@@ -147,16 +159,16 @@ fn the_verdict_finds_what_is_missing_and_what_is_wrong() {
         &mut whole,
         &[line("MODIFIED", "a", 11), line("DELETED", "b", 12)],
     );
-    assert_eq!(whole.verdict(&reference(&events)), None);
+    assert_eq!(verdict(&whole, &events), None);
     assert_eq!(whole.event_count(), 2);
 
     let mut behind = synced();
     feed(&mut behind, &[line("MODIFIED", "a", 11)]);
-    assert_eq!(behind.verdict(&reference(&events)), Some(Fault::Behind));
+    assert_eq!(verdict(&behind, &events), Some(Fault::Behind));
 
     let mut lost = synced();
     feed(&mut lost, &[line("DELETED", "b", 12)]);
-    let fault = lost.verdict(&reference(&events));
+    let fault = verdict(&lost, &events);
     assert!(
         matches!(fault, Some(Fault::Lost { version: 11, .. })),
         "{fault:?}"
@@ -165,9 +177,9 @@ fn the_verdict_finds_what_is_missing_and_what_is_wrong() {
     // The stream of the objects was incomplete: no later event shows that.
     let mut incomplete = reflector();
     feed(&mut incomplete, &[line("ADDED", "a", 3), marker(9)]);
-    let fault = incomplete.verdict(&reference(&[]));
+    let fault = verdict(&incomplete, &[]);
     assert!(matches!(fault, Some(Fault::NotConverged(_))), "{fault:?}");
-    assert!(reflector().verdict(&reference(&[])).is_some());
+    assert!(verdict(&reflector(), &[]).is_some());
 }
 
 #[test]
@@ -184,8 +196,8 @@ fn a_change_of_the_status_has_no_latency_of_its_own() {
     };
     let mut reflector = synced();
     reflector.ended(RequestEnd::Complete(200), LATER, 0.0);
-    reflector.response_started(Encoding::Json, LATER);
+    reflector.begin_response(LATER);
     let lines = [written(11, now), written(12, now), written(13, now + 1)].concat();
-    reflector.body(lines.as_bytes(), &mut recorder);
+    reflector.read(lines.as_bytes(), &mut recorder);
     assert_eq!(recorder.latency.len(), 2);
 }

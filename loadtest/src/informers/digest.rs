@@ -15,3 +15,18 @@ pub fn digest(mut lines: Vec<String>) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+
+    #[test]
+    fn the_hash_is_that_of_the_sorted_lines() {
+        let lines = |order: [&str; 2]| order.map(str::to_owned).to_vec();
+        // printf 'a/x/1\nb/x/2\n' | sha256sum
+        assert_eq!(
+            digest(lines(["b/x/2\n", "a/x/1\n"])),
+            "3d4750f8eb544c9ed65f03db487dc987522e9f29daf8c0a86807db4f87a856e4"
+        );
+    }
+}
