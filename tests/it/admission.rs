@@ -4,9 +4,9 @@
 
 use crate::support::gateway;
 use gateway::Running;
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{AdmissionLimits, ServeSettings};
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;

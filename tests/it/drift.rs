@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Options};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 

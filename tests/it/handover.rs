@@ -11,9 +11,9 @@ use std::time::Duration;
 use http::Method;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{HandoverSettings, ServeSettings};
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 

@@ -12,7 +12,7 @@ use crate::support::quiet;
 use history::{order, until};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::runtime::watcher::Config;
-use kube_fanout::apiserver::faults::Fault;
+use kube_fanout_testkit::apiserver::faults::Fault;
 use stage::Stage;
 use store_watcher::StoreWatcher;
 

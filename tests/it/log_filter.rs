@@ -2,8 +2,8 @@
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::AuthMode;
+use kube_fanout_testkit::apiserver::{self, Options};
 use serde_json::json;
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};

@@ -1,12 +1,11 @@
-//! Integration tests of the crate through its public interfaces and its sockets. Each suite is a module. Most tests start an embedded
-//! API server, a gateway or both in this process; some run the program itself. Each test needs a process of its own, which
+//! Integration tests of the crate through its public interfaces and its sockets. Each suite is a module. Most tests start an API
+//! server of the test kit, a gateway or both in this process; some run the program itself. Each test needs a process of its own, which
 //! `cargo nextest` provides.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod admission;
 mod aggregated;
-mod apiserver;
 mod auth;
 mod catch_up;
 mod check;
@@ -23,6 +22,7 @@ mod kube_rs;
 mod log_filter;
 mod memory_budget;
 mod memory_restart;
+mod metadata;
 mod metrics;
 mod passthrough;
 mod rbac_answers;

@@ -11,7 +11,7 @@
 
 use std::path::PathBuf;
 
-use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 
 use crate::memory_budget::{metric, text, until};

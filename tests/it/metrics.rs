@@ -14,9 +14,9 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{ListenTransport, ServeSettings};
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 

@@ -12,7 +12,7 @@ mod upstream;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use kube_fanout::apiserver::Apiserver;
+use kube_fanout_testkit::apiserver::Apiserver;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::WARNING;
 use http_body_util::BodyExt as _;
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Options};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 

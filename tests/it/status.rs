@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use http_body_util::{BodyExt as _, Full};
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use serde_json::Value;
 use tokio::net::TcpListener;
 

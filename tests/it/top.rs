@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Options};
 use kube_fanout_top::{TopError, TopSettings, TopSort, once};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 
 use crate::support::client::{CONFIGMAPS, Watch, create_kube_system, get, listed, metric};

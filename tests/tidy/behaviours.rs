@@ -153,7 +153,7 @@ fn tests_are_found_in_files_modules_and_folders() {
         "upstream::driver::request::tests::requests_say_what_the_reflector_wants",
         "upstream::driver::tests::frames_cut_anywhere_add_up",
         "tests/it/demo::a_short_demo_ends_verified",
-        "tests/it/apiserver::faults::what_was_compacted_is_too_old_everywhere",
+        "tests/it/hostile::requests::wrong_methods_and_paths_get_the_answer_of_upstream",
     ] {
         assert!(exists(path), "{path}");
     }

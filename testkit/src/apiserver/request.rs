@@ -4,8 +4,8 @@ use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use super::query::Query;
-use super::selector::pinned_value;
+use super::query::{ListOptions, Query};
+use super::selector::{is_label_selector, pinned_value};
 
 /// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -134,9 +134,11 @@ fn verb(method: &Method, name: &str, is_watch: bool) -> Verb {
 }
 
 impl ResourceTarget {
-    /// The name for authorization: that of the path, or the one that a field selector pins.
+    /// The name for authorization: that of the path, or the one that a field selector pins. As in kube-apiserver, a selector counts only
+    /// if all options can be read, and the path has no `watch` segment.
     pub(super) fn authorized_name(&self, query: &Query) -> String {
-        if !self.name.is_empty() || !matches!(self.verb, Verb::List | Verb::Watch) {
+        let has_selector = matches!(self.verb, Verb::List | Verb::Watch) && !self.is_prefixed;
+        if !self.name.is_empty() || !has_selector || !has_readable_options(query) {
             return self.name.clone();
         }
         let name = pinned_value(query.first("fieldSelector"), "metadata.name");
@@ -144,6 +146,10 @@ impl ResourceTarget {
             name.filter(|name| !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%']));
         name.unwrap_or_default()
     }
+}
+
+fn has_readable_options(query: &Query) -> bool {
+    ListOptions::parse(query).is_ok() && is_label_selector(query.first("labelSelector"))
 }
 
 #[cfg(test)]

@@ -146,6 +146,10 @@ impl RawTerm {
     }
 }
 
+pub(super) fn is_label_selector(text: &str) -> bool {
+    labels::parse(text).is_some()
+}
+
 /// The value that a field selector pins for a label, as far as it can be parsed.
 pub(super) fn pinned_value(selector: &str, label: &str) -> Option<String> {
     let mut terms = field_terms(selector)?.into_iter();

@@ -242,11 +242,12 @@ impl Watch {
     /// Sends a bookmark if one is due and says something new.
     fn bookmark_if_due(&mut self) {
         let now = Instant::now();
-        if !self.request.options.allows_bookmarks || now < self.next_bookmark {
+        if now < self.next_bookmark {
             return;
         }
+        // Also without bookmarks: a time that has passed would keep `wait` from waiting.
         self.next_bookmark = next_bookmark(now, self.deadline);
-        if self.position > self.bookmarked {
+        if self.request.options.allows_bookmarks && self.position > self.bookmarked {
             let kind = self.view.store.catalogue().kind(self.request.kind_index);
             let line = bookmark(kind, self.request.form, self.position, false);
             self.lines.push_back(line);

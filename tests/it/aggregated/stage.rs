@@ -12,13 +12,13 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube_fanout::apiserver::auth::{AuthOptions, TokenUser, Tokens};
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{
     AuthMode, AuthSettings, HandoverSettings, ServeSettings, StateSettings, UpstreamSource,
 };
 use kube_fanout::resource::Gvr;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::auth::{AuthOptions, TokenUser, Tokens};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

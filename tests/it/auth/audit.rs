@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use http::HeaderMap;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::config::{AuditOutput, AuditSettings, AuthMode};
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use kube_fanout::apiserver::auth::TokenUser;
 use kube_fanout::config::AuthMode;
+use kube_fanout_testkit::apiserver::auth::TokenUser;
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 

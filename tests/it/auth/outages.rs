@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::config::AuthMode;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use serde_json::json;
 
 use crate::support::auth::{AuthStage, next_piece, read_to_end, until};

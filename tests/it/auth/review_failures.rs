@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use kube_fanout::apiserver::faults::nonsense::Nonsense;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::config::AuthMode;
+use kube_fanout_testkit::apiserver::faults::nonsense::Nonsense;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use serde_json::json;
 
 use crate::support::auth::{AuthStage, next_piece, read_to_end, until};

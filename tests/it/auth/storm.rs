@@ -2,8 +2,8 @@
 
 use futures::future::join_all;
 use http::StatusCode;
-use kube_fanout::apiserver::reviews::Review;
 use kube_fanout::config::AuthMode;
+use kube_fanout_testkit::apiserver::reviews::Review;
 use serde_json::json;
 
 use crate::support::auth::{AuthStage, gateways_rights, grant};

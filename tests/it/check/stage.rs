@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::check::{CheckLevel, CheckReport, check_once};
 use kube_fanout::cli::CheckCategory;
 use kube_fanout::config::{CheckSettings, ClientSettings, OutputFormat, ServeSettings};
 use kube_fanout::resource::Gvr;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls_pki_types::PrivatePkcs8KeyDer;

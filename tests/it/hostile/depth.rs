@@ -5,8 +5,8 @@ use std::io::Read as _;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use kube_fanout::apiserver::faults::Fault;
-use kube_fanout::apiserver::{self, Options};
+use kube_fanout_testkit::apiserver::faults::Fault;
+use kube_fanout_testkit::apiserver::{self, Options};
 use tokio::net::TcpListener;
 
 use crate::hostile::relay::{Relay, Script};

@@ -28,8 +28,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use kube_fanout::apiserver::auth::TokenUser;
 use kube_fanout::config::{AuthMode, ServeSettings, UpstreamSource};
+use kube_fanout_testkit::apiserver::auth::TokenUser;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 

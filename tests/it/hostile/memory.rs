@@ -2,7 +2,7 @@
 
 use http_body_util::BodyExt;
 use kube_fanout::admission::resident;
-use kube_fanout::apiserver::{self, Options};
+use kube_fanout_testkit::apiserver::{self, Options};
 use tokio::net::TcpListener;
 
 use crate::hostile::stage::{Stage, until, upstream_uri};

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use kube_fanout::apiserver::faults::Fault;
+use kube_fanout_testkit::apiserver::faults::Fault;
 use serde_json::Value;
 use tokio::net::TcpStream;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::resource::Gvr;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::{self, Options};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 

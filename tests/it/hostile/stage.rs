@@ -9,10 +9,10 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use serde_json::Value;
 use tokio::net::TcpListener;
 

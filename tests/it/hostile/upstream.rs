@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
-use kube_fanout::protocol::request::Verb;
 use kube_fanout::resource::Gvr;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::request::Verb;
+use kube_fanout_testkit::apiserver::{self, Options};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde_json::Value;
 use tokio::net::TcpListener;

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube_fanout::apiserver::faults::Fault;
 use kube_fanout::informer::{
     Cached, FailureKind, InformerOptions, ListWatch, SharedInformer, TransformError, WatchFailure,
 };
-use kube_fanout::protocol::request::Verb;
 use kube_fanout::resource::Gvr;
+use kube_fanout_testkit::apiserver::faults::Fault;
+use kube_fanout_testkit::apiserver::request::Verb;
 use serde::Deserialize;
 
 use crate::informer::stage::{Journal, Stage, soon, state_of};

@@ -14,15 +14,16 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::storage::{Preconditions, WritablePart, WriteMode, WriteTarget};
-use kube_fanout::apiserver::{self, Apiserver, Options, patch::Patch};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::informer::ListWatch;
-use kube_fanout::protocol::request::Verb;
-use kube_fanout::resource::{Encoding, Gvr, ObjectKey};
+use kube_fanout::resource::{Encoding, Gvr};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::upstream::driver::{Fetch, FetchError, RequestPurpose};
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::kinds::ObjectKey;
+use kube_fanout_testkit::apiserver::request::Verb;
+use kube_fanout_testkit::apiserver::store::Write;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -223,41 +224,23 @@ impl Stage {
         let number = self.random.below(KEY_COUNT);
         let key = ObjectKey::new("default", &format!("o{number:02}"));
         let n = self.random.number() >> 16;
-        let target = WriteTarget {
-            kind_index: self.kind_index,
-            key,
-            part: WritablePart::Whole,
-            mode: WriteMode::Keep,
-        };
-        let content = json!({"metadata": {"name": target.key.name(), "annotations": {"n": n.to_string()}}, "data": {"n": n.to_string(), "padding": "x".repeat(padding)}});
-        let exists = self
-            .server
-            .store()
-            .object(self.kind_index, &target.key)
-            .is_ok();
-        let choice = self.random.below(6);
+        let content = json!({"metadata": {"name": key.name(), "annotations": {"n": n.to_string()}}, "data": {"n": n.to_string(), "padding": "x".repeat(padding)}});
         let store = self.server.store();
+        let exists = store.object(self.kind_index, &key).is_ok();
+        let choice = self.random.below(6);
         if exists && choice < 3 {
-            let patch = Patch::Merge(content);
-            store
-                .write(|storage, _| storage.patch(&target, &patch))
-                .unwrap();
+            let write = Write::merge(self.kind_index, key, content);
+            store.write(write).unwrap();
             return;
         }
         if exists {
-            let any = Preconditions::default();
-            store
-                .write(|storage, stamp| storage.delete(&target, &any, stamp))
-                .unwrap();
+            let write = Write::delete(self.kind_index, key.clone());
+            store.write(write).unwrap();
         }
         // Most deleted objects are created again at once, as another object.
         if !exists || choice < 5 {
-            let mut object = content;
-            object["kind"] = "ConfigMap".into();
-            object["apiVersion"] = "v1".into();
-            store
-                .write(|storage, stamp| storage.create(&target, object, stamp))
-                .unwrap();
+            let write = Write::create(self.kind_index, key.namespace(), content);
+            store.write(write).unwrap();
         }
     }
 

@@ -10,9 +10,9 @@ use kube::api::{
     PostParams,
 };
 use kube::{Api, Client, Config, Resource};
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

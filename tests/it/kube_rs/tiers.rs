@@ -1,8 +1,8 @@
 //! A second gateway that reads from a first one. Faults of the API server, of the first gateway and of the network between the gateways
 //! must not disturb the clients of the second gateway, and their stores must be complete.
 
-use kube_fanout::apiserver::faults::Fault;
-use kube_fanout::protocol::request::Verb;
+use kube_fanout_testkit::apiserver::faults::Fault;
+use kube_fanout_testkit::apiserver::request::Verb;
 
 use crate::kube_rs::stage::Stage;
 use crate::kube_rs::store_watcher::StoreWatcher;

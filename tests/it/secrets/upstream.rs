@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use kube_fanout::apiserver::auth::{AuthOptions, TokenUser};
-use kube_fanout::apiserver::faults::nonsense::Nonsense;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::{self, Apiserver, Options};
-use kube_fanout::protocol::request::Verb;
+use kube_fanout_testkit::apiserver::auth::{AuthOptions, TokenUser};
+use kube_fanout_testkit::apiserver::faults::nonsense::Nonsense;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::request::Verb;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;

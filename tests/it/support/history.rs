@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use kube_fanout::apiserver::Apiserver;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::protocol::request::Verb;
+use kube_fanout_testkit::apiserver::Apiserver;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::request::Verb;
 use tokio::time::Instant;
 
 use crate::support::PATIENCE;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use kube_fanout::apiserver::auth::TokenUser;
+use kube_fanout_testkit::apiserver::auth::TokenUser;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -1,11 +1,11 @@
 //! Reviews are counted, and fail as tests order them to.
 
-use kube_fanout::apiserver::reviews::{Review, ReviewTotals};
+use kube_fanout_testkit::apiserver::reviews::{Review, ReviewTotals};
 
 use super::auth::*;
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn served_reviews_are_counted_by_what_they_are_about() {
     let bench = bench().await;
     let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
@@ -47,7 +47,7 @@ async fn served_reviews_are_counted_by_what_they_are_about() {
     assert_eq!(counts.of(Review::SubjectAccess, question), 1);
     assert_eq!(counts.of(Review::SelfSubjectAccess, question), 2);
     assert_eq!(counts.of(Review::SelfSubject, "ann"), 1);
-    let page = value(&bench.get("/debug/faults").await);
+    let (_, page) = bench.client.get("/debug/faults").await;
     assert_eq!(page["reviews"]["selfSubjectAccess"], 2);
     for shown in [format!("{counts:?}"), page.to_string()] {
         assert!(!shown.contains(ANN), "{shown}");
@@ -56,7 +56,7 @@ async fn served_reviews_are_counted_by_what_they_are_about() {
     assert_eq!(counts.totals(), ReviewTotals::default());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reviews_fail_as_ordered_and_nothing_else_does() {
     let bench = bench().await;
     let spec = json!({"token": ANN});
@@ -69,29 +69,29 @@ async fn reviews_fail_as_ordered_and_nothing_else_does() {
         )
     };
     bench
-        .fault(json!({"fault": {"refuse": {"code": 503}}, "resource": "reviews"}))
+        .order_json(json!({"fault": {"refuse": {"code": 503}}, "resource": "reviews"}))
         .await;
     assert_eq!(bench.code(ADMIN, PODS).await, 200);
     assert_eq!(ask().await.status(), StatusCode::SERVICE_UNAVAILABLE);
     bench
-        .fault(json!({"fault": {"delay": {"delayMs": 1}}, "resource": "tokenreviews"}))
+        .order_json(json!({"fault": {"delay": {"delayMs": 1}}, "resource": "tokenreviews"}))
         .await;
     assert_eq!(ask().await.status(), StatusCode::CREATED);
     assert_eq!(bench.server.fault_counts().delayed, 1);
-    bench.fault(json!({"fault": "breakOff"})).await;
+    bench.order_json(json!({"fault": "breakOff"})).await;
     assert_eq!(bench.code(ADMIN, PODS).await, 200);
     let request = Request::builder()
         .method("POST")
-        .uri(format!("http://{}{TOKEN_REVIEWS}", bench.server.address()))
+        .uri(TOKEN_REVIEWS)
         .header("Authorization", format!("Bearer {REVIEWER}"))
         .body(Full::new(json!({"spec": spec}).to_string().into()))
         .unwrap();
-    assert!(bench.client.request(request).await.is_err());
+    assert!(bench.client.exchange(request).await.is_err());
     assert_eq!(bench.server.fault_counts().broken, 1);
     assert_eq!(ask().await.status(), StatusCode::CREATED);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reviews_are_answered_with_nonsense_as_ordered() {
     let bench = bench().await;
     let orders = [
@@ -119,7 +119,9 @@ async fn reviews_are_answered_with_nonsense_as_ordered() {
         ] {
             let body = json!({"spec": spec}).to_string();
             let valid = bench.send_as(token, "POST", target, &body).await;
-            bench.fault(json!({"fault": {"nonsense": nonsense}})).await;
+            bench
+                .order_json(json!({"fault": {"nonsense": nonsense}}))
+                .await;
             let response = bench.send_as(token, "POST", target, &body).await;
             assert_eq!(response.status(), StatusCode::CREATED, "{nonsense}");
             assert_ne!(response.body(), valid.body(), "{nonsense} {target}");
@@ -130,7 +132,9 @@ async fn reviews_are_answered_with_nonsense_as_ordered() {
         3 * orders.len() as u64
     );
     // The fault changes successful responses only: a refused review stays refused.
-    bench.fault(json!({"fault": {"nonsense": "text"}})).await;
+    bench
+        .order_json(json!({"fault": {"nonsense": "text"}}))
+        .await;
     let (code, _) = bench.review(REVIEWER, TOKEN_REVIEWS, json!({})).await;
     assert_eq!(code, 400);
 }

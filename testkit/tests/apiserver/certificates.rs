@@ -1,16 +1,22 @@
-//! Client certificates and front proxies, over real TLS.
+//! Client certificates and front proxies.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use kube_fanout::apiserver::auth::{AuthOptions, FrontProxy};
-use kube_fanout::tls::{PairFiles, ServerIdentity, TlsFiles};
+use hyper_util::rt::TokioExecutor;
+use kube_fanout_testkit::apiserver::auth::{AuthOptions, FrontProxy};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, date_time_ymd,
 };
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use super::auth::*;
@@ -51,36 +57,79 @@ fn signed(params: &CertificateParams, issuer: &Authority) -> ClientCertificate {
     (vec![certificate.der().clone()], key.serialize_der())
 }
 
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// Lets every client certificate through the handshake: the server judges it per request, beside other credentials.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
 /// An API server over TLS that requests client certificates.
 struct TlsFixture {
-    server: Apiserver,
+    bench: Bench,
     roots: RootCertStore,
     clients: Authority,
     proxies: Authority,
 }
 
 impl TlsFixture {
-    async fn new(name: &str) -> Self {
+    fn new() -> Self {
         let (clients, proxies) = (authority("clients"), authority("proxies"));
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&folder).unwrap();
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let file = |name: &str, text: String| {
-            std::fs::write(folder.join(name), text).unwrap();
-            folder.join(name)
-        };
-        let identity = ServerIdentity::read(TlsFiles {
-            default: PairFiles {
-                cert: file("tls.crt", own.cert.pem()),
-                key: file("tls.key", own.signing_key.serialize_pem()),
-            },
-            named: Vec::new(),
-            client_authorities: vec![file("clients.crt", clients.pem())],
-        });
+        let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+        let tls = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(Arc::new(AnyCertificate))
+            .with_single_cert(vec![own.cert.der().clone()], key.into());
         let mut roots = RootCertStore::empty();
         roots.add(own.cert.der().clone()).unwrap();
         let options = Options {
-            tls: Some(identity.unwrap().config().load_full()),
+            tls: Some(Arc::new(tls.unwrap())),
             auth: Some(AuthOptions {
                 tokens: tokens(),
                 client_ca: vec![clients.der().clone()],
@@ -92,9 +141,8 @@ impl TlsFixture {
             }),
             ..Options::default()
         };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
-            server: apiserver::start(listener, options).unwrap(),
+            bench: Bench::with(options),
             roots,
             clients,
             proxies,
@@ -107,8 +155,7 @@ impl TlsFixture {
         certificate: Option<&ClientCertificate>,
         headers: &str,
     ) -> (u16, Value) {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(self.roots.clone());
@@ -119,9 +166,7 @@ impl TlsFixture {
                 config.with_client_auth_cert(chain.clone(), key).unwrap()
             }
         };
-        let socket = tokio::net::TcpStream::connect(self.server.address())
-            .await
-            .unwrap();
+        let socket = self.bench.client.connect().await;
         let name = ServerName::try_from("localhost").unwrap();
         let connector = TlsConnector::from(Arc::new(config));
         let mut stream = connector.connect(name, socket).await.unwrap();
@@ -150,7 +195,7 @@ impl TlsFixture {
 
 #[tokio::test]
 async fn a_certificate_tells_user_groups_and_uid() {
-    let fixture = TlsFixture::new("apiserver-holder").await;
+    let fixture = TlsFixture::new();
     let mut params = client("carl", &["dev"]);
     let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
     params.distinguished_name.push(uid, "c-7");
@@ -169,7 +214,7 @@ async fn a_certificate_tells_user_groups_and_uid() {
 
 #[tokio::test]
 async fn a_certificate_that_says_nothing_is_no_credential_and_a_bad_one_is_refused() {
-    let fixture = TlsFixture::new("apiserver-bad").await;
+    let fixture = TlsFixture::new();
     let stranger = authority("strangers");
     let mut expired = client("carl", &[]);
     expired.not_before = date_time_ymd(2020, 1, 1);
@@ -212,7 +257,7 @@ async fn a_certificate_that_says_nothing_is_no_credential_and_a_bad_one_is_refus
 
 #[tokio::test]
 async fn a_trusted_proxy_names_the_user_and_nobody_else_does() {
-    let fixture = TlsFixture::new("apiserver-proxy").await;
+    let fixture = TlsFixture::new();
     let proxy = signed(&client("aggregator", &[]), &fixture.proxies);
     let headers = "X-Remote-User: eve\r\nX-Remote-Uid: e-1\r\nX-Remote-Group: a\r\nX-Remote-Group: b\r\nX-Remote-Extra-A%2fB: x\r\n";
     let (code, user) = fixture.self_review(Some(&proxy), headers).await;
@@ -239,15 +284,11 @@ async fn a_trusted_proxy_names_the_user_and_nobody_else_does() {
 async fn unknown_senders_keep_no_http2_connection() {
     let bench = bench().await;
     for (token, code, is_closed) in [(ANN, 403, false), ("nope", 401, true), ("", 403, true)] {
-        let socket = tokio::net::TcpStream::connect(bench.server.address())
-            .await
-            .unwrap();
-        let (mut requests, connection) = hyper::client::conn::http2::handshake(
-            TokioExecutor::new(),
-            hyper_util::rt::TokioIo::new(socket),
-        )
-        .await
-        .unwrap();
+        let socket = bench.client.connect().await;
+        let (mut requests, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
+                .await
+                .unwrap();
         let connection = tokio::spawn(connection);
         let mut request = Request::builder().uri(format!("http://localhost{PODS}"));
         if !token.is_empty() {
@@ -259,8 +300,7 @@ async fn unknown_senders_keep_no_http2_connection() {
         response.into_body().collect().await.unwrap();
         if is_closed {
             // The server closes the connection; the client sends no other request on it.
-            let ended = tokio::time::timeout(std::time::Duration::from_secs(20), connection);
-            ended.await.unwrap().unwrap().unwrap();
+            connection.await.unwrap().unwrap();
         } else {
             requests.ready().await.unwrap();
             assert!(!connection.is_finished());

@@ -6,12 +6,20 @@
     reason = "a failed step fails the test"
 )]
 
+mod auth;
+mod certificates;
+mod faults;
+mod impersonation;
+mod metadata;
+mod reviews;
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -21,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout_testkit::apiserver::{Apiserver, Listener, Options, start};
+use kube_fanout_testkit::apiserver::{Apiserver, Listener, Options, start, start_until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const STREAMED: &str =
@@ -60,11 +68,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// A server with these options and the custom kind `Widget`.
+    fn with(options: Options) -> Self {
         let (client, listener) = network();
         let extra_kinds = vec!["widgets.v1.example.com=Widget".parse().unwrap()];
         let options = Options {
             extra_kinds,
-            ..Options::default()
+            ..options
         };
         let server = start(listener, options).unwrap();
         Self { server, client }
@@ -81,18 +94,37 @@ impl Bench {
     }
 
     fn order(&self, fault: Fault) {
-        let (verb, resource, count) = (None, None, 1);
         let order = FaultOrder {
             fault,
-            verb,
-            resource,
-            count,
+            verb: None,
+            resource: None,
+            count: 1,
         };
         self.server.order(order).unwrap();
+    }
+
+    /// Orders a fault over HTTP.
+    async fn order_json(&self, order: Value) {
+        let (code, answer) = self.client.send("POST", "/debug/faults", order).await;
+        assert_eq!(code, 200, "{answer}");
     }
 }
 
 impl Client {
+    async fn connect(&self) -> DuplexStream {
+        let (mine, its) = tokio::io::duplex(64 << 10);
+        self.0.send(its).await.unwrap();
+        mine
+    }
+
+    /// Sends a request on a connection of its own.
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        let io = TokioIo::new(self.connect().await);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
+        tokio::spawn(connection);
+        sender.send_request(request).await
+    }
+
     async fn request(
         &self,
         method: &str,
@@ -100,12 +132,6 @@ impl Client {
         accept: &str,
         body: Value,
     ) -> Response<Incoming> {
-        let (mine, its) = tokio::io::duplex(64 << 10);
-        self.0.send(its).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(mine))
-            .await
-            .unwrap();
-        tokio::spawn(connection);
         let content_type = match (method, &body) {
             ("PATCH", Value::Array(_)) => "application/json-patch+json",
             ("PATCH", _) => "application/merge-patch+json",
@@ -119,10 +145,10 @@ impl Client {
             .method(method)
             .uri(target)
             .header("accept", accept)
-            .header("content-type", content_type)
+            .header(CONTENT_TYPE, content_type)
             .body(Full::new(body))
             .unwrap();
-        sender.send_request(request).await.unwrap()
+        self.exchange(request).await.unwrap()
     }
 
     async fn send(&self, method: &str, target: &str, body: Value) -> (u16, Value) {
@@ -151,15 +177,37 @@ impl Client {
     }
 
     async fn watch(&self, target: &str) -> Watch {
-        let response = self
-            .request("GET", target, "application/json", Value::Null)
-            .await;
-        assert_eq!(response.status(), 200);
+        self.watch_accepting(target, "application/json").await
+    }
+
+    async fn watch_accepting(&self, target: &str, accept: &str) -> Watch {
+        let response = self.request("GET", target, accept, Value::Null).await;
+        assert_eq!(response.status(), 200, "{target}");
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         Watch {
             body: response.into_body(),
             buffer: Vec::new(),
         }
     }
+}
+
+async fn collected(response: Response<Incoming>) -> Response<Bytes> {
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+fn value(response: &Response<Bytes>) -> Value {
+    serde_json::from_slice(response.body()).unwrap()
+}
+
+#[track_caller]
+fn check_refused(response: &Response<Bytes>, code: u16, message: &str) {
+    let status = value(response);
+    assert_eq!(
+        (response.status().as_u16(), &status["message"]),
+        (code, &message.into())
+    );
+    assert_eq!(status["code"], code);
 }
 
 fn text(value: &Value) -> String {
@@ -172,18 +220,23 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` at a clean end.
-    async fn event(&mut self) -> Option<Value> {
+    /// The next line; `None` at a clean end.
+    async fn line(&mut self) -> hyper::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
+                return Ok(Some(self.buffer.drain(..=end).collect()));
             }
             match self.body.frame().await {
-                Some(frame) => self.buffer.extend(frame.unwrap().into_data().unwrap()),
-                None => return None,
+                Some(frame) => self.buffer.extend(frame?.into_data().unwrap()),
+                None => return Ok(None),
             }
         }
+    }
+
+    /// The next event; `None` at a clean end.
+    async fn event(&mut self) -> Option<Value> {
+        let line = self.line().await.unwrap()?;
+        Some(serde_json::from_slice(&line).unwrap())
     }
 
     /// The next event's type, name and version.
@@ -374,6 +427,17 @@ async fn a_quiet_watch_gets_a_bookmark_each_minute_and_one_before_its_end() {
     assert_eq!(started_at.elapsed().as_secs(), 90);
 }
 
+/// Time passes here only while all tasks wait.
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_bookmarks_waits_for_its_next_event() {
+    let bench = Bench::with_pods(&["a"]).await;
+    let client = &bench.client;
+    let mut watch = client.watch("/api/v1/pods?watch=1&resourceVersion=2").await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    client.label("a", "1").await;
+    assert_eq!(watch.next().await, "MODIFIED a 3");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_before_the_history_gets_410_in_its_stream_and_open_ones_go_on() {
     let bench = Bench::with_pods(&["a", "b"]).await;
@@ -512,19 +576,169 @@ async fn a_patch_cannot_grow_or_nest_an_object_without_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_is_served_to_clients_that_ask_for_it() {
+async fn answers_have_the_headers_and_the_form_of_a_real_server_s() {
+    let bench = Bench::new();
+    let request = Request::post(PODS)
+        .header("audit-id", "an-audit-id")
+        .body(Full::new(r#"{"metadata":{"name":"p"}}"#.into()))
+        .unwrap();
+    let created = collected(bench.client.exchange(request).await.unwrap()).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
+    assert_eq!(created.headers()["audit-id"], "an-audit-id");
+    assert_eq!(created.headers()["cache-control"], "no-cache, private");
+    assert!(created.body().ends_with(b"}\n"));
+    let one = format!("{PODS}/p");
+    let (_, deleted) = bench.client.send("DELETE", &one, Value::Null).await;
+    assert_eq!(deleted["status"], "Success");
+    let (code, missing) = bench.client.get(&one).await;
+    assert_eq!(
+        (code, &missing["message"]),
+        (404, &json!("pods \"p\" not found"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_not_served_are_refused_as_a_real_server_does() {
+    let bench = Bench::new();
+    let not_allowed = "the server does not allow this method on the requested resource";
+    for (method, target, content_type, body, code, message) in [
+        (
+            "POST",
+            PODS,
+            "application/json",
+            " ".repeat((3 << 20) + 1),
+            413,
+            "Request entity too large: limit is 3145728",
+        ),
+        (
+            "PUT",
+            PODS,
+            "application/json",
+            "{}".to_owned(),
+            405,
+            not_allowed,
+        ),
+    ] {
+        let request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header(CONTENT_TYPE, content_type)
+            .body(Full::new(body.into()))
+            .unwrap();
+        let response = collected(bench.client.exchange(request).await.unwrap()).await;
+        check_refused(&response, code, message);
+    }
+    for (target, code) in [
+        ("limit=x", 400),
+        ("labelSelector===", 400),
+        ("fieldSelector=spec.nope%3Dx", 400),
+        ("resourceVersion=x", 400),
+        ("continue=x", 400),
+        ("resourceVersionMatch=Exact", 422),
+    ] {
+        let (found, status) = bench.client.get(&format!("{PODS}?{target}")).await;
+        assert_eq!((found, &status["code"]), (code, &json!(code)), "{target}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_is_deleted_by_selector() {
+    let bench = Bench::with_pods(&["a", "b", "c"]).await;
+    let client = &bench.client;
+    client.label("a", "1").await;
+    client.label("c", "1").await;
+    let selected = format!("{PODS}?labelSelector=n%3D1&fieldSelector=metadata.name!%3Dc");
+    let (_, deleted) = client.send("DELETE", &selected, Value::Null).await;
+    assert_eq!(deleted["items"].as_array().unwrap().len(), 1);
+    assert_eq!(client.list(PODS).await.1, ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_objects_have_their_length_and_churn_changes_them() {
+    let bench = Bench::with(Options {
+        objects: vec!["pods=50".parse().unwrap(), "configmaps=10".parse().unwrap()],
+        object_len: 1_000,
+        seed: Some(7),
+        ..Options::default()
+    });
+    let client = &bench.client;
+    let (version, names) = client.list("/api/v1/pods").await;
+    assert_eq!((version.as_str(), names.len()), ("61", 50));
+    let (_, pod) = client.get("/api/v1/namespaces/ns-07/pods/pod-000007").await;
+    assert!((950..1_050).contains(&pod.to_string().len()), "{pod}");
+    let mut watch = client
+        .watch("/api/v1/configmaps?watch=1&resourceVersion=61")
+        .await;
+    bench.server.set_churn(200);
+    watch.next().await;
+    watch.next().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_is_served_in_both_forms() {
+    let bench = Bench::new();
+    let (_, widgets) = bench.client.get("/apis/example.com/v1").await;
+    assert_eq!(widgets["resources"][0]["name"], "widgets");
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let response = bench
+        .client
+        .request(
+            "GET",
+            "/apis",
+            &format!("{accept},application/json"),
+            Value::Null,
+        )
+        .await;
+    assert_eq!(response.headers()[CONTENT_TYPE], accept);
+    let groups = value(&collected(response).await);
+    let mut groups = groups["items"].as_array().unwrap().iter();
+    assert!(groups.any(|group| group["metadata"]["name"] == "apps"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_ends_watches_between_events() {
+    let (client, listener) = network();
+    let (stop, is_stopped) = tokio::sync::oneshot::channel::<()>();
+    let stopped = async { is_stopped.await.unwrap() };
+    let server = start_until(listener, Options::default(), stopped).unwrap();
+    let mut watch = client.watch("/api/v1/pods?watch=1&resourceVersion=1").await;
+    let pod = json!({"metadata": {"name": "a"}});
+    client.send("POST", PODS, pod).await;
+    assert_eq!(watch.next().await, "ADDED a 2");
+    stop.send(()).unwrap();
+    assert_eq!(watch.event().await, None);
+    drop(watch);
+    server.ended().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_server_closes_its_connections() {
     let bench = Bench::with_pods(&["a"]).await;
-    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    let response = bench
+    let mut watch = bench
         .client
-        .request("GET", "/api/v1/pods", accept, Value::Null)
+        .watch("/api/v1/pods?watch=1&resourceVersion=2")
         .await;
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    let start = br#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"2"},"items":[{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","namespace":"default","uid":""#;
-    assert!(body.starts_with(start), "{body:?}");
-    let response = bench
-        .client
-        .request("GET", &format!("{PODS}/a"), accept, Value::Null)
-        .await;
-    assert_eq!(response.status(), 406);
+    drop(bench);
+    assert!(watch.line().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_of_other_types_is_refused() {
+    let bench = Bench::new();
+    for metadata in [
+        json!({"name": "a", "ownerReferences": {"a": 1}}),
+        json!({"name": "a", "ownerReferences": [{"uid": 7}]}),
+        json!({"name": "a", "creationTimestamp": []}),
+        json!({"name": "a", "managedFields": "x"}),
+    ] {
+        let pod = json!({"metadata": metadata});
+        assert_eq!(
+            bench.client.send("POST", PODS, pod.clone()).await.0,
+            400,
+            "{pod}"
+        );
+    }
+    let incomplete = json!({"metadata": {"name": "a", "ownerReferences": [{"kind": "Pod"}]}});
+    assert_eq!(bench.client.send("POST", PODS, incomplete).await.0, 422);
+    assert_eq!(bench.client.list(PODS).await.1, [""; 0]);
 }
