@@ -6,9 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use kube_fanout::apiserver::storage::StoredChange;
-use kube_fanout::apiserver::store::Publisher;
-use kube_fanout::resource::{EventKind, ResourceVersion};
+use kube_fanout_testkit::apiserver::object::{Event, EventType};
 
 /// Versions by key: the objects that a client should have.
 pub(crate) type Objects = BTreeMap<String, u64>;
@@ -55,6 +53,24 @@ impl State {
 }
 
 impl History {
+    /// Adds a write to the current life.
+    pub(crate) fn record(&self, event: &Event) {
+        let mut lives = self.0.lock();
+        let Some(versions) = lives.last_mut() else {
+            return;
+        };
+        versions.newest = event.version();
+        let object: Value = serde_json::from_slice(&event.object.json()).unwrap();
+        // Changes of other resources count for the newest version only.
+        if object["kind"] != "ConfigMap" {
+            return;
+        }
+        let state = (event.event_type != EventType::Deleted).then(|| State::of(&object));
+        let key = event.object.key.as_str().to_owned();
+        let changes = versions.by_key.entry(key).or_default();
+        changes.push((event.version(), state));
+    }
+
     /// The API server has lost everything.
     pub(crate) fn begin_again(&self) {
         self.0.lock().push(Versions::default());
@@ -125,28 +141,4 @@ impl History {
         let found = changes.iter().find(|(at, _)| *at == version)?;
         Some(found.1.clone())
     }
-}
-
-impl Publisher for History {
-    fn publish(&mut self, changes: &[StoredChange]) {
-        let mut lives = self.0.lock();
-        let Some(versions) = lives.last_mut() else {
-            return;
-        };
-        for change in changes {
-            versions.newest = change.version.0;
-            let object: Value = serde_json::from_slice(&change.object).unwrap();
-            // Changes of other resources count for the newest version only.
-            if object["kind"] != "ConfigMap" {
-                continue;
-            }
-            let state = (change.event != EventKind::Deleted).then(|| State::of(&object));
-            let (key, at) = (change.key.as_str().to_owned(), change.version.0);
-            versions.by_key.entry(key).or_default().push((at, state));
-        }
-    }
-
-    fn progress(&mut self, _: usize, _: ResourceVersion) {}
-
-    fn compact(&mut self, _: usize, _: ResourceVersion) {}
 }

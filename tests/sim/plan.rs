@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::clients::{Habits, HttpVersion, ListKind};
 use super::history::Filter;
-use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
-use kube_fanout::protocol::request::Verb;
+use kube_fanout_testkit::apiserver::faults::{Fault as ServerFault, FaultOrder};
+use kube_fanout_testkit::apiserver::request::Verb;
 
 /// When the first fault may happen.
 const BEGIN_MS: u64 = 2_000;

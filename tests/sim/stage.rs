@@ -1,6 +1,7 @@
 //! Builds the hosts of a run, makes its faults happen, and judges its end.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use super::contradictions;
 use super::determinism;
 use super::plan::{self, APISERVER, END_MS, Fault, Plan};
 use super::writes::Server;
-use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
-use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::{HandoverSettings, ResourcePattern, ServeSettings, StateSettings};
 use kube_fanout::gateway::Gateway;
-use kube_fanout::net::simulated;
+use kube_fanout::net::{TcpListener, TcpStream, simulated};
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::faults::{Fault as ServerFault, FaultOrder};
+use kube_fanout_testkit::apiserver::{self, Listener, Options};
 
 const API_PORT: u16 = 6_443;
 const TICK: Duration = Duration::from_millis(5);
@@ -105,6 +106,21 @@ enum Ending {
     Compact(bool),
 }
 
+/// Where the API server gets its connections from.
+struct SimulatedListener(TcpListener);
+
+impl Listener for SimulatedListener {
+    type Io = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.accept().await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
 impl Stage<'_> {
     fn new(seed: u64, plan: &Plan, folder: &Path) -> Self {
         simulated::set_segment_len(plan.segment_len);
@@ -139,7 +155,7 @@ impl Stage<'_> {
         self.sim.host(APISERVER, move || {
             let server = server.clone();
             async move {
-                let listener = kube_fanout::connection::listener::bind(any(API_PORT))?;
+                let listener = SimulatedListener(TcpListener::bind(any(API_PORT)).await?);
                 let running = server.apiserver.lock().clone();
                 let apiserver = match running {
                     Some(apiserver) => {
@@ -148,9 +164,10 @@ impl Stage<'_> {
                     }
                     None => Arc::new(apiserver::start(listener, Options::default())?),
                 };
+                let history = server.history.clone();
                 apiserver
                     .store()
-                    .add_publisher(Box::new(server.history.clone()));
+                    .observe(move |event| history.record(event));
                 *server.apiserver.lock() = Some(Arc::clone(&apiserver));
                 server.write(&apiserver, writes).await
             }

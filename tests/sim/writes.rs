@@ -9,13 +9,9 @@ use serde_json::json;
 
 use super::history::History;
 use super::plan::Writes;
-use kube_fanout::apiserver::Apiserver;
-use kube_fanout::apiserver::patch::Patch;
-use kube_fanout::apiserver::storage::{
-    Preconditions, Stamp, Storage, WritablePart, WriteMode, WriteOutcome, WriteTarget,
-};
-use kube_fanout::protocol::status::Status;
-use kube_fanout::resource::ObjectKey;
+use kube_fanout_testkit::apiserver::Apiserver;
+use kube_fanout_testkit::apiserver::kinds::ObjectKey;
+use kube_fanout_testkit::apiserver::store::Write;
 
 /// Bytes of a large object: more than what delivery writes to a client at once.
 const LARGE_LEN: usize = 70_000;
@@ -124,22 +120,19 @@ impl Server {
         let namespace = ["default", "other"][write.index % 2];
         let key = ObjectKey::new(namespace, &name);
         let exists = self.history.exists(key.as_str());
-        let target = target(apiserver, "configmaps", key);
         let side = ["left", "right"][self.random.lock().usize(..2)];
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace, "labels": {"side": side}},
             "data": {"count": write.count, "filler": "x".repeat(write.filler_len)},
         });
-        let is_end = write.is_end;
-        let act = move |storage: &mut Storage, stamp: Stamp<'_>| -> Result<WriteOutcome, Status> {
-            match (exists, is_end) {
-                (false, _) => storage.create(&target, object, stamp),
-                (true, true) => storage.delete(&target, &Preconditions::default(), stamp),
-                (true, false) => storage.patch(&target, &Patch::Merge(object)),
-            }
+        let kind_index = kind_index(apiserver, "configmaps");
+        let write = match (exists, write.is_end) {
+            (false, _) => Write::create(kind_index, namespace, object),
+            (true, true) => Write::delete(kind_index, key),
+            (true, false) => Write::merge(kind_index, key, object),
         };
-        apiserver.store().write(act).unwrap();
+        apiserver.store().write(write).unwrap();
     }
 
     /// Deletes an object, if there is one.
@@ -151,33 +144,24 @@ impl Server {
             return;
         };
         let (namespace, name) = key.split_once('/').unwrap();
-        let target = target(&apiserver, "configmaps", ObjectKey::new(namespace, name));
-        let act = move |storage: &mut Storage, stamp: Stamp<'_>| -> Result<WriteOutcome, Status> {
-            storage.delete(&target, &Preconditions::default(), stamp)
-        };
-        apiserver.store().write(act).unwrap();
+        let kind_index = kind_index(&apiserver, "configmaps");
+        let key = ObjectKey::new(namespace, name);
+        let write = Write::delete(kind_index, key);
+        apiserver.store().write(write).unwrap();
     }
 
     /// Writes an object that no client reads: the API server's version rises, and no event of the clients' resource has it.
     fn write_secret(&self, apiserver: &Apiserver, count: u64) {
         let name = format!("s{}-{count}", self.random.lock().u32(..));
-        let target = target(apiserver, "secrets", ObjectKey::new("default", &name));
         let object = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
         });
-        let act = move |storage: &mut Storage, stamp: Stamp<'_>| -> Result<WriteOutcome, Status> {
-            storage.create(&target, object, stamp)
-        };
-        apiserver.store().write(act).unwrap();
+        let write = Write::create(kind_index(apiserver, "secrets"), "default", object);
+        apiserver.store().write(write).unwrap();
     }
 }
 
-fn target(apiserver: &Apiserver, resource: &str, key: ObjectKey) -> WriteTarget {
-    let kind_index = apiserver.catalogue().index_of("", "v1", resource).unwrap();
-    WriteTarget {
-        kind_index,
-        key,
-        part: WritablePart::Whole,
-        mode: WriteMode::Keep,
-    }
+fn kind_index(apiserver: &Apiserver, plural: &str) -> usize {
+    let catalogue = apiserver.catalogue();
+    catalogue.index_of("", "v1", plural).unwrap()
 }
