@@ -107,7 +107,7 @@ async fn connection<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     peer: SocketAddr,
     tls: Option<Arc<rustls::ServerConfig>>,
     server: Arc<Server>,
-    stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
 ) -> Result<(), ConnectionError> {
     let mut connection = Connection {
         peer,
@@ -125,10 +125,15 @@ async fn connection<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut start = [0; HTTP2_PREFACE.len()];
     let mut len = 0;
     while len < start.len() && start[..len] == HTTP2_PREFACE[..len] {
-        match io.read(&mut start[len..]).await? {
-            0 => return Ok(()),
-            count => len += count,
+        let count = tokio::select! {
+            count = io.read(&mut start[len..]) => count?,
+            // A client that has sent no request yet is not waited for.
+            () = stopped(&mut stop) => 0,
+        };
+        if count == 0 {
+            return Ok(());
         }
+        len += count;
     }
     let (read, write) = tokio::io::split(io);
     let read = io::Cursor::new(start[..len].to_vec()).chain(read);

@@ -15,6 +15,7 @@ mod reviews;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,8 +25,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
@@ -741,4 +742,22 @@ async fn metadata_of_other_types_is_refused() {
     let incomplete = json!({"metadata": {"name": "a", "ownerReferences": [{"kind": "Pod"}]}});
     assert_eq!(bench.client.send("POST", PODS, incomplete).await.0, 422);
     assert_eq!(bench.client.list(PODS).await.1, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_waits_for_open_requests_and_not_for_silent_clients() {
+    let (client, network) = network();
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let server = start_until(network, Options::default(), async move {
+        stopped.notified().await;
+    })
+    .unwrap();
+    let (mut silent, io) = tokio::io::duplex(1 << 10);
+    client.0.send(io).await.unwrap();
+    let mut watch = client.watch(&format!("{PODS}?watch=1")).await;
+    stop.notify_one();
+    server.ended().await;
+    assert!(watch.event().await.is_none(), "the watch ends in order");
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
 }
