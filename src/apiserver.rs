@@ -48,7 +48,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
 
 use auth::{Auth, AuthError, Tokens};
 use caches::Caches;
@@ -58,11 +57,10 @@ use kinds::Catalogue;
 use reads::Reads;
 use reviews::ReviewCounts;
 use server::Server;
-pub use settings::{Options, OptionsError};
+pub use settings::Options;
 use storage::Storage;
 use store::Store;
 
-use crate::config::ApiserverSettings;
 use crate::connection::listener;
 use crate::net::TcpListener;
 use crate::shutdown::Drain;
@@ -82,25 +80,6 @@ pub enum StartError {
     Auth(#[from] AuthError),
 }
 
-/// Why `kube-fanout apiserver` did not start. Each message is one line for the terminal.
-#[derive(Debug, thiserror::Error)]
-pub enum ApiserverError {
-    /// The address cannot be bound.
-    #[error("--listen {address}")]
-    Listen {
-        /// The value of `--listen`.
-        address: SocketAddr,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The settings cannot be turned into options.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    /// The server did not start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-}
-
 /// The serving certificates of a listener.
 type ListenerTls = Arc<ArcSwap<rustls::ServerConfig>>;
 
@@ -116,20 +95,6 @@ pub struct Apiserver {
     lagging: watch::Sender<bool>,
     /// The tasks for churn, progress, and the end of watches.
     tasks: JoinSet<()>,
-}
-
-/// Runs an API server until its drain has ended.
-///
-/// # Errors
-/// [`ApiserverError`] if the server does not start; a running server does not fail.
-pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), ApiserverError> {
-    let address = settings.listen;
-    let listener =
-        listener::bind(address).map_err(|source| ApiserverError::Listen { address, source })?;
-    let server = start_until(listener, Options::try_from(&settings)?, drain)?;
-    info!(address = %server.address, "the embedded API server is serving");
-    server.ended().await;
-    Ok(())
 }
 
 /// Starts a server on a listener; its initial objects exist when this returns. Must be called inside a tokio runtime.

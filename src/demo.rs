@@ -24,15 +24,16 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use kube_fanout_testkit::apiserver::{self, Apiserver};
 use rustix::process::{Resource, getrlimit};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::apiserver::{self, Apiserver, Options, OptionsError};
 use crate::config::{DemoSettings, ServeSettings};
+use crate::embedded::{self, OptionsError};
 use crate::gateway::{self, Gateway};
-use crate::net::TcpListener;
 use crate::numbers::counted;
 use crate::resource::ResourceVersion;
 use crate::shutdown::Drain;
@@ -195,7 +196,7 @@ impl DemoParts {
     /// Starts the API server, without churn, and the gateway.
     async fn start(settings: &DemoSettings) -> Result<Self, DemoError> {
         check_open_files(settings.watchers)?;
-        let mut options = Options::try_from(&settings.apiserver)?;
+        let mut options = embedded::options(&settings.apiserver)?;
         options.churn_per_second = 0;
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
             .await
@@ -212,8 +213,9 @@ impl DemoParts {
             return Err(DemoError::Nothing);
         }
         let expected = ExpectedEvents::new(apiserver.catalogue().kinds().len());
-        let version = apiserver.store().add_publisher(Box::new(expected.clone()));
-        expected.begin_after(version);
+        let observer = expected.clone();
+        let version = apiserver.store().observe(move |event| observer.add(event));
+        expected.begin_after(ResourceVersion(version));
 
         let upstream = http::Uri::builder()
             .scheme("http")
@@ -405,7 +407,7 @@ fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<WatchedResource> 
     kinds.dedup();
     let watched = |kind_index: usize| WatchedResource {
         kind_index,
-        path: catalogue.kind(kind_index).resource.gvr.collection_path(),
+        path: catalogue.kind(kind_index).collection_path(),
     };
     kinds.into_iter().map(watched).collect()
 }

@@ -93,7 +93,7 @@
 //! | [`audit`] | the audit log of the requests that the gateway answers itself |
 //! | [`gateway`] | the composition root: it builds all parts and owns every task |
 //! | [`informer`] | the client half of list-watch, as a library |
-//! | [`apiserver`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
+//! | [`embedded`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into
 //! settings; [`cache_rule`] decides which resources may be cached; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
@@ -160,6 +160,8 @@ pub mod config;
 pub mod connection;
 #[cfg(feature = "gateway")]
 pub mod demo;
+#[cfg(feature = "gateway")]
+pub mod embedded;
 #[cfg(feature = "gateway")]
 pub mod error_chain;
 #[cfg(feature = "gateway")]

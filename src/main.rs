@@ -24,7 +24,7 @@ use kube_fanout::gateway::{Configuration, Gateway, ProcessControls, unusable_set
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
 use kube_fanout::telemetry::SpanExport;
-use kube_fanout::{apiserver, build_info, check};
+use kube_fanout::{build_info, check, embedded};
 use log::LogHandles;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -137,7 +137,7 @@ async fn run(
             });
             gateway.run(drain).await;
         }
-        ProcessTask::Apiserver(settings) => apiserver::run(settings, drain).await?,
+        ProcessTask::Apiserver(settings) => embedded::run(settings, drain).await?,
         ProcessTask::Demo(settings) => {
             let terminal = stdout().is_terminal();
             let screen = if terminal {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::Uri;
-use kube_fanout::apiserver::churn::InitialCount;
-use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::cli::TimeSpan;
 use kube_fanout::upstream::client::{Client, ConnectSource};
+use kube_fanout_testkit::apiserver::churn::InitialCount;
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 

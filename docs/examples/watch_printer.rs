@@ -17,11 +17,11 @@ use std::sync::Arc;
 use clap::Parser;
 use futures::StreamExt;
 use jiff::{Timestamp, Unit};
-use kube_fanout::apiserver::churn::InitialCount;
 use kube_fanout::informer::{
     Cached, InformerOptions, ListWatch, Notification, Raw, SharedInformer, WatchFailure,
 };
 use kube_fanout::resource::Gvr;
+use kube_fanout_testkit::apiserver::churn::InitialCount;
 use serde::Deserialize;
 
 use cluster::{Cluster, Server};

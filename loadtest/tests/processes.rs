@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use kube_fanout::apiserver::{Options, start};
+use kube_fanout_testkit::apiserver::{Options, start};
 use serde_json::Value;
 use tokio::net::TcpListener;
 

@@ -1,12 +1,11 @@
-//! Records what was written, as the store publishes it, to compare it with what each watcher received.
+//! Records what was written, as the store reports it, to compare it with what each watcher received.
 
 use std::sync::Arc;
 
+use kube_fanout_testkit::apiserver::object::{Event, EventType};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::stream::chained;
-use crate::apiserver::storage::StoredChange;
-use crate::apiserver::store::Publisher;
 use crate::resource::{EventKind, ResourceVersion};
 
 /// A digest of a sequence of events: their number and bytes, the last version, and a hash of all of them in order.
@@ -65,21 +64,19 @@ impl ExpectedEvents {
         self.digests().fill(StreamDigest::after(version));
     }
 
+    /// Adds an event of the store.
+    pub(super) fn add(&self, event: &Event) {
+        let kind = match event.event_type {
+            EventType::Added => EventKind::Added,
+            EventType::Modified => EventKind::Modified,
+            EventType::Deleted => EventKind::Deleted,
+        };
+        let version = ResourceVersion(event.version());
+        self.digests()[event.kind_index].add(kind, &event.object.json(), version);
+    }
+
     fn digests(&self) -> MutexGuard<'_, Vec<StreamDigest>> {
         // Plain numbers are consistent even after a panic.
         self.0.lock()
     }
-}
-
-impl Publisher for ExpectedEvents {
-    fn publish(&mut self, changes: &[StoredChange]) {
-        let mut digests = self.digests();
-        for change in changes {
-            digests[change.kind_index].add(change.event, &change.object, change.version);
-        }
-    }
-
-    fn progress(&mut self, _: usize, _: ResourceVersion) {}
-
-    fn compact(&mut self, _: usize, _: ResourceVersion) {}
 }

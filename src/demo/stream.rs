@@ -4,9 +4,9 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
+use kube_fanout_testkit::apiserver::churn::WRITTEN_AT;
 use memchr::memmem::Finder;
 
-use crate::apiserver::churn::WRITTEN_AT;
 use crate::resource::{EventKind, ResourceVersion};
 
 /// Longer than any object of the demo.

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 
 use super::slot::tests::{FATAL, Fragile};
 use super::*;
-use crate::apiserver::{self, Apiserver, Options};
 use crate::watch::{WatchRecorder, WatchTotals};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 
 mod memory;
 

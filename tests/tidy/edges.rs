@@ -128,6 +128,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
+    ("embedded", &["config", "shutdown", "tls"]),
     ("reload", &["blocking", "error_chain", "metrics"]),
     // The process's boundary to its clients: files and rustls.
     ("tls", &["config"]),
@@ -176,7 +177,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "log_filter",
             "shutdown",
             "telemetry",
-            "apiserver",
+            "embedded",
             "gateway",
             "demo",
             "check",

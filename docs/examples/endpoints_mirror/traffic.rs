@@ -1,10 +1,10 @@
 //! Other writers: services and endpoint slices are created, changed and deleted, and copies are modified now and then.
 
 use http::{Method, StatusCode};
-use kube_fanout::apiserver::Apiserver;
-use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::resource::random;
 use kube_fanout::upstream::client::Client;
+use kube_fanout_testkit::apiserver::Apiserver;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;

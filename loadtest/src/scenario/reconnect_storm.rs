@@ -5,7 +5,7 @@ mod server;
 
 use anyhow::Result;
 use clap::Parser;
-use kube_fanout::apiserver::reviews::Review;
+use kube_fanout_testkit::apiserver::reviews::Review;
 use tempfile::TempDir;
 
 use super::population::Population;

@@ -9,7 +9,7 @@ mod spoiler;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kube_fanout::apiserver::{Apiserver, Options, start};
+use kube_fanout_testkit::apiserver::{Apiserver, Options, start};
 use tokio::net::TcpListener;
 
 use crate::results::Results;

@@ -19,8 +19,6 @@ use super::super::live::LiveLimits;
 use tokio::time::Instant;
 
 use super::*;
-use crate::apiserver::faults::{Fault, FaultOrder};
-use crate::apiserver::{self, Apiserver, Options};
 use crate::auth::guard::Forwarding;
 use crate::cache::samples::keep;
 use crate::cache_rule::ApiService;
@@ -36,6 +34,8 @@ use crate::upstream::discovery::{DiscoveredResource, discover};
 use crate::upstream::driver::{DriverRecorder as _, FailureReport, RequestKind};
 use crate::upstream::reflector::Failure;
 use crate::view::ObjectFormat;
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -19,8 +19,6 @@ use tokio::task::JoinSet;
 use super::history_loss::LOSS_AGE_MAX;
 use super::sink::SlotSink;
 use super::*;
-use crate::apiserver::faults::{Fault, FaultOrder};
-use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::samples::keep;
 use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
 use crate::checkpoint::directory::StateDirectory;
@@ -37,6 +35,8 @@ use crate::upstream::client::{Client, ConnectSource, RequestBody};
 use crate::upstream::discovery::DiscoveredResource;
 use crate::upstream::sink::Sink;
 use crate::view::{Hub, ServedResource};
+use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

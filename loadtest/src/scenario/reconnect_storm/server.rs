@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kube_fanout::apiserver::auth::{AuthOptions, TokenUser, Tokens};
-use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout_testkit::apiserver::auth::{AuthOptions, TokenUser, Tokens};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use serde_json::json;
 use tokio::net::TcpListener;
 

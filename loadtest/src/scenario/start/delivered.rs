@@ -131,7 +131,7 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
 mod tests {
     //! The end is found after all events.
 
-    use kube_fanout::apiserver::{Options, start};
+    use kube_fanout_testkit::apiserver::{Options, start};
     use tokio::net::TcpListener;
 
     use super::*;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use kube_fanout::apiserver::{Apiserver, Options};
 use kube_fanout::config::{ListenTransport, ServeSettings};
 use kube_fanout::gateway;
 use kube_fanout::shutdown::Drain;
+use kube_fanout_testkit::apiserver::{Apiserver, Options};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

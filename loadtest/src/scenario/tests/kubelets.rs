@@ -1,6 +1,6 @@
 //! Kubelets and kube-proxies against an embedded API server.
 
-use kube_fanout::apiserver::Options;
+use kube_fanout_testkit::apiserver::Options;
 
 use super::{play, proves, server};
 use crate::scenario::kubelets::Kubelets;
