@@ -139,8 +139,6 @@ pub mod admission;
 #[cfg(feature = "gateway")]
 pub mod allocator;
 #[cfg(feature = "gateway")]
-pub mod apiserver;
-#[cfg(feature = "gateway")]
 pub mod audit;
 #[cfg(feature = "gateway")]
 pub mod auth;

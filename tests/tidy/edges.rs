@@ -114,20 +114,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "upstream::sink",
         ],
     ),
-    (
-        "apiserver",
-        &[
-            "net",
-            "watch",
-            "serve",
-            "connection",
-            "audit",
-            "auth",
-            "shutdown",
-            "config",
-            "tls",
-        ],
-    ),
     ("embedded", &["config", "shutdown", "tls"]),
     ("reload", &["blocking", "error_chain", "metrics"]),
     // The process's boundary to its clients: files and rustls.

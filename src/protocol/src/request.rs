@@ -15,7 +15,7 @@ mod path;
 mod plan;
 mod query;
 
-pub use accept::{Accept, AcceptPurpose, JsonChoice, Representation, wants_pretty};
+pub use accept::{Accept, AcceptPurpose, Representation, wants_pretty};
 pub use info::RequestInfo;
 pub use options::{ListOptions, is_true};
 pub use path::{

@@ -1,5 +1,7 @@
 //! The one table from errors to responses: Kubernetes Status objects and a few plain texts. It only writes them; callers decide.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
@@ -8,13 +10,11 @@ use serde::Serialize;
 use super::indent::Indenter;
 use crate::resource::Encoding;
 
-mod cause;
 mod json;
 mod plain;
 mod protobuf;
 mod rows;
 
-pub use cause::StatusCause;
 pub use json::go_json;
 pub use plain::PlainText;
 pub use rows::ForbiddenAccess;
@@ -34,8 +34,6 @@ pub struct Status {
     pub message: String,
     /// Details. `None` and empty details are different on the wire.
     pub details: Option<Box<StatusDetails>>,
-    /// The token in `metadata.continue`; empty except for an expired token that may continue at another version.
-    pub continue_token: String,
 }
 
 /// The format of a Status in a response.
@@ -63,15 +61,23 @@ pub struct StatusDetails {
     /// Kind; for most errors the resource's plural name.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub kind: String,
-    /// The object's uid.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub uid: String,
     /// The individual faults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
     /// Seconds after which to retry; 0 means absent. Repeated in the `Retry-After` header.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
+}
+
+/// One of several faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StatusCause {
+    /// Machine-readable type of the fault.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// Human-readable message.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub message: Cow<'static, str>,
 }
 
 impl Status {
@@ -150,9 +156,7 @@ impl Status {
         StatusFields {
             kind: "Status",
             api_version: "v1",
-            metadata: StatusListMeta {
-                continue_token: &self.continue_token,
-            },
+            metadata: EmptyMetadata {},
             status: "Failure",
             message: &self.message,
             reason: self.reason,
@@ -172,7 +176,7 @@ fn status_code(code: u16) -> StatusCode {
 struct StatusFields<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: StatusListMeta<'a>,
+    metadata: EmptyMetadata,
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
@@ -183,11 +187,9 @@ struct StatusFields<'a> {
     code: u16,
 }
 
+/// Written as `{}`.
 #[derive(Serialize)]
-struct StatusListMeta<'a> {
-    #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
-    continue_token: &'a str,
-}
+struct EmptyMetadata {}
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,

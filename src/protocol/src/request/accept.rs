@@ -46,17 +46,6 @@ pub enum AcceptPurpose {
     Watch,
 }
 
-/// The form that a client requests from a server that knows only JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JsonChoice {
-    /// Whole objects.
-    Whole,
-    /// `PartialObjectMetadata`.
-    Metadata(MetaVersion),
-    /// `PartialObjectMetadataList`.
-    MetadataList(MetaVersion),
-}
-
 /// The media types that a client accepts: its `Accept` header, parsed. Only the first header counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Accept {
@@ -171,19 +160,6 @@ impl Accept {
         }
     }
 
-    /// The form that a server of nothing but JSON returns: the first in the client's order that can be served; elements that ask for
-    /// anything else are skipped.
-    #[must_use]
-    pub fn json_choice(&self) -> Option<JsonChoice> {
-        let Some(elements) = &self.elements else {
-            return Some(JsonChoice::Whole);
-        };
-        let mut takes_json = elements
-            .iter()
-            .filter(|element| element.fits(MediaType::Json));
-        takes_json.find_map(AcceptElement::json_choice)
-    }
-
     /// The form of an error response (docs/PROTOCOL.md §5.2): indented if the client asks for that or accepts conversions only; `None`
     /// if the encoding is one that the gateway does not write.
     ///
@@ -191,17 +167,6 @@ impl Accept {
     /// too.
     #[must_use]
     pub fn refusal_form(&self) -> Option<StatusForm> {
-        self.refusal_form_among(&MediaType::SERVED)
-    }
-
-    /// The form of an error response of a server that knows only JSON.
-    #[must_use]
-    pub fn json_refusal_form(&self) -> StatusForm {
-        self.refusal_form_among(&[MediaType::Json])
-            .unwrap_or_default()
-    }
-
-    fn refusal_form_among(&self, served: &[MediaType]) -> Option<StatusForm> {
         let Some(elements) = &self.elements else {
             return Some(StatusForm::Json);
         };
@@ -210,7 +175,7 @@ impl Accept {
                 |element: &AcceptElement| element.conversion.is_none() && element.fits(served);
             elements.iter().position(fits)
         };
-        let best = served
+        let best = MediaType::SERVED
             .iter()
             .filter_map(|served| Some((takes(*served)?, *served)));
         // `min_by_key` returns the first of equal positions: the API server tries its media types in this order.
@@ -415,30 +380,27 @@ impl AcceptElement {
 
     /// The representation for this element in this encoding, which `allows` has accepted.
     fn representation(&self, purpose: AcceptPurpose, encoding: Encoding) -> Representation {
-        let form = match (self.json_choice(), purpose) {
-            (Some(JsonChoice::Whole), _) => ObjectPart::Whole,
-            (Some(JsonChoice::Metadata(version)), AcceptPurpose::Watch)
-            | (Some(JsonChoice::MetadataList(version)), AcceptPurpose::List) => {
+        let form = match (self.conversion, purpose) {
+            (None, _) => ObjectPart::Whole,
+            (Some(Conversion::Metadata(version)), AcceptPurpose::Watch)
+            | (Some(Conversion::MetadataList(version)), AcceptPurpose::List) => {
                 ObjectPart::Metadata(version)
             }
-            (Some(JsonChoice::Metadata(_) | JsonChoice::MetadataList(_)) | None, _) => {
-                return Representation::Forward;
-            }
+            (
+                Some(
+                    Conversion::Metadata(_)
+                    | Conversion::MetadataList(_)
+                    | Conversion::Table(_)
+                    | Conversion::Unknown,
+                ),
+                _,
+            ) => return Representation::Forward,
         };
         Representation::Cached(ObjectFormat {
             encoding,
             form,
             managed_fields: self.managed_fields,
         })
-    }
-
-    fn json_choice(&self) -> Option<JsonChoice> {
-        match self.conversion {
-            None => Some(JsonChoice::Whole),
-            Some(Conversion::Metadata(version)) => Some(JsonChoice::Metadata(version)),
-            Some(Conversion::MetadataList(version)) => Some(JsonChoice::MetadataList(version)),
-            Some(Conversion::Table(_) | Conversion::Unknown) => None,
-        }
     }
 
     fn covers(&self, served: MediaType) -> bool {

@@ -725,53 +725,6 @@ fn renditions_are_chosen_as_the_server_chooses() {
 }
 
 #[test]
-fn a_server_of_nothing_but_json_passes_over_the_rest() {
-    let v1 = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
-    let protobuf =
-        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    let metadata = Some(JsonChoice::Metadata(MetaVersion::V1));
-    let (plain, indented) = (StatusForm::Json, StatusForm::Indented);
-    for (accept, expected, refusal) in [
-        (String::new(), Some(JsonChoice::Whole), plain),
-        ("*/*".into(), Some(JsonChoice::Whole), plain),
-        (v1.into(), metadata, indented),
-        (
-            list.into(),
-            Some(JsonChoice::MetadataList(MetaVersion::V1Beta1)),
-            indented,
-        ),
-        (format!("{protobuf},{v1},application/json"), metadata, plain),
-        (
-            format!("application/json;as=Table;g=meta.k8s.io;v=v1,{v1}"),
-            metadata,
-            indented,
-        ),
-        (
-            format!("{v1};q=0.5,application/json"),
-            Some(JsonChoice::Whole),
-            plain,
-        ),
-        (protobuf.into(), None, indented),
-        ("application/vnd.kubernetes.protobuf".into(), None, indented),
-        (
-            "application/json;pretty=1".into(),
-            Some(JsonChoice::Whole),
-            indented,
-        ),
-        (
-            "application/json;as=Nope;g=meta.k8s.io;v=v1".into(),
-            None,
-            indented,
-        ),
-    ] {
-        let parsed = Accept::parse([&*accept]);
-        assert_eq!(parsed.json_choice(), expected, "{accept:?}");
-        assert_eq!(parsed.json_refusal_form(), refusal, "{accept:?}");
-    }
-}
-
-#[test]
 fn people_get_indented_answers() {
     for (query, agent, expected) in [
         ("", Some("curl/8"), true),

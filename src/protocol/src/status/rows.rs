@@ -34,7 +34,6 @@ impl Status {
             reason,
             message: message.into(),
             details: None,
-            continue_token: String::new(),
         }
     }
 
@@ -122,13 +121,6 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
-    /// 404 for an object that does not exist.
-    #[must_use]
-    pub fn not_found(gvr: &Gvr, name: &str) -> Self {
-        let message = format!("{} {} not found", gvr.group_resource(), quoted(name));
-        Self::new(404, "NotFound", message).about(gvr, name)
-    }
-
     /// 404 for a resource that a built-in group does not have.
     #[must_use]
     pub fn unknown_resource() -> Self {
@@ -140,57 +132,11 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 405 in the form that built-in kinds have.
+    /// 405.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(405, "MethodNotAllowed", message).with_details(StatusDetails::default())
-    }
-
-    /// 405 in the form that custom resources have, and watches of resources that cannot be watched.
-    #[must_use]
-    pub fn verb_not_supported(gvr: &Gvr, verb: &str) -> Self {
-        let kind = quoted(&gvr.group_resource());
-        let message = format!("{verb} is not supported on resources of kind {kind}");
-        Self::new(405, "MethodNotAllowed", message).about(gvr, "")
-    }
-
-    /// 409: an update of an outdated version.
-    #[must_use]
-    pub fn conflict(gvr: &Gvr, name: &str, cause: impl Display) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {}: {cause}",
-            gvr.group_resource(),
-            quoted(name)
-        );
-        Self::new(409, "Conflict", message).about(gvr, name)
-    }
-
-    /// 409: an object of this name exists.
-    #[must_use]
-    pub fn already_exists(gvr: &Gvr, name: &str) -> Self {
-        let message = format!("{} {} already exists", gvr.group_resource(), quoted(name));
-        Self::new(409, "AlreadyExists", message).about(gvr, name)
-    }
-
-    /// 410: a list at an exact version that is no longer kept.
-    #[must_use]
-    pub fn expired_list() -> Self {
-        let message = "The resourceVersion for the provided list is too old.";
-        Self::new(410, "Expired", message)
-    }
-
-    /// 410: a continue token whose version is no longer kept. The client may continue with `token`, at the latest version.
-    #[must_use]
-    pub fn expired_continue(token: impl Into<String>) -> Self {
-        let message = "The provided continue parameter is too old to display a consistent list result. You can start \
-            a new list without the continue parameter, or use the continue token in this response to retrieve the \
-            remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
-            that were created, modified, or deleted between the time the first chunk was returned and now may show \
-            up in the list.";
-        let mut status = Self::new(410, "Expired", message);
-        status.continue_token = token.into();
-        status
     }
 
     /// 410, only within a stream: a watch from a version before `floor`, the oldest one that can be resumed.
@@ -198,26 +144,6 @@ impl Status {
     pub fn expired_watch(requested: ResourceVersion, floor: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({floor})");
         Self::new(410, "Expired", message)
-    }
-
-    /// 422: faults of the object or options that `details` names. The message lists each as `field: message`, without repetitions;
-    /// `subject` is the kind in words.
-    #[must_use]
-    pub fn invalid(subject: &str, details: StatusDetails) -> Self {
-        let mut faults: Vec<String> = Vec::with_capacity(details.causes.len());
-        for cause in &details.causes {
-            let fault = format!("{}: {}", cause.field, cause.message);
-            if !faults.contains(&fault) {
-                faults.push(fault);
-            }
-        }
-        let faults = match &*faults {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
-        let name = quoted(&details.name);
-        let message = format!("{subject} {name} is invalid: {faults}");
-        Self::new(422, "Invalid", message).with_details(details)
     }
 
     /// 429: over a limit, or the cache is not ready.
@@ -246,12 +172,6 @@ impl Status {
         })
     }
 
-    /// 500 without a reason: an error that upstream does not convert to a Status of its own (docs/PROTOCOL.md §6.18).
-    #[must_use]
-    pub fn untyped(message: impl Into<String>) -> Self {
-        Self::new(500, "", message)
-    }
-
     /// 504: the requested version has not been reached. With 0 seconds there is no hint when to retry.
     #[must_use]
     pub fn timeout_too_large(
@@ -265,7 +185,6 @@ impl Status {
             causes: vec![StatusCause {
                 reason: "ResourceVersionTooLarge",
                 message: "Too large resource version".into(),
-                field: "",
             }],
             retry_after_seconds,
             ..StatusDetails::default()
