@@ -421,4 +421,6 @@ impl WatchPermit {
 #[cfg(all(test, feature = "loom"))]
 mod models;
 #[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
 mod tests;

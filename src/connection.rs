@@ -1,9 +1,9 @@
 //! Client connections: accepts them, chooses HTTP/1.1 or HTTP/2, and passes requests to the service.
 //!
-//! `listener` runs one task per connection and is the place to start reading. An [`HttpService`] answers the requests: the gateway's, or
-//! the embedded API server. `service` adapts it to hyper, and `body` is the response body that hyper polls. A watch over HTTP/1.1 leaves
-//! hyper: `service` puts it into the connection's `hijack` slot, and the listener passes it with the socket to `watch::delivery`. A
-//! WebSocket takes the same slot; `websocket` runs it once HTTP has ended. With [`GoAway`] a service ends a connection.
+//! `listener` runs one task per connection and is the place to start reading. `serve` answers the requests: `service` adapts it to hyper,
+//! and `body` is the response body that hyper polls. A watch over HTTP/1.1 leaves hyper: `service` puts it into the connection's `hijack`
+//! slot, and the listener passes it with the socket to `watch::delivery`. A WebSocket takes the same slot; `websocket` runs it once HTTP
+//! has ended. `go_away` ends a connection after its open requests.
 
 mod body;
 mod go_away;
@@ -15,5 +15,3 @@ mod service;
 pub mod websocket;
 
 pub(crate) use body::ClientBody;
-pub use go_away::GoAway;
-pub use service::HttpService;

@@ -149,7 +149,7 @@ pub struct Gateway {
     /// The operators' port and its limits.
     operators: Option<(TcpListener, Admission)>,
     admin: TcpListener,
-    service: Service<Registry>,
+    service: Service,
     /// `None` if callers are not authenticated.
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
@@ -221,8 +221,7 @@ impl Gateway {
         );
         let registry = Arc::new(registry.with_operators(limits));
         learn_at_start(&registry, is_answering).await;
-        let service = Service::new(Arc::clone(&registry))
-            .bounded(admission)
+        let service = Service::new(Arc::clone(&registry) as _, admission, metrics.listener())
             .rebalanced(requests_per_goaway);
         let service = match &callers {
             Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
@@ -573,7 +572,7 @@ fn registry_settings(
                 idle_timeout: settings.idle_resource_timeout,
             }),
         },
-        admission: Some(admission),
+        admission,
         is_guarded: settings.auth.mode != AuthMode::None,
         hooks,
         checkpoints,

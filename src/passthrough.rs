@@ -33,6 +33,7 @@ use hyper::upgrade::OnUpgrade;
 use tracing::{Instrument, Span, trace_span};
 
 use crate::auth::guard::Forwarding;
+use crate::auth::impersonation::impersonates;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::Peer;
 use crate::metrics::PassthroughMetrics;
@@ -55,7 +56,7 @@ use upload::Upload;
 pub use body::PassthroughBody;
 pub use body_error::BodyError;
 pub use deadlines::ForwardDeadlines;
-pub use headers::{ProxyHeaders, impersonates};
+pub use headers::ProxyHeaders;
 pub use refusal::OwnStatus;
 
 /// Forwards requests to the API server and its responses to the client, byte for byte except for the headers of a single connection.

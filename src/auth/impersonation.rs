@@ -39,6 +39,12 @@ pub fn is_header(name: &HeaderName) -> bool {
     name.as_str().starts_with(PREFIX)
 }
 
+/// Whether a request has any impersonation header. `HeaderMap` holds names in lower case, however they were spelled on the wire.
+#[must_use]
+pub fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(is_header)
+}
+
 /// The impersonation headers among these headers.
 #[must_use]
 pub fn only(headers: &HeaderMap) -> HeaderMap {

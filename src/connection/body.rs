@@ -15,19 +15,17 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::protocol::BufList;
 use crate::serve::AnswerBody;
-use crate::serve::resources::ForwardLifetime;
+use crate::serve::resources::{BoxError, ForwardLifetime};
 use crate::transport::abort_limit::InFlight;
 use crate::transport::stall::{self, StallSignal, WaitingSide};
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes per stream that may remain in h2 unnoticed: a shorter body frame is not worth a second frame.
 const UNSEEN_LEN_MAX: usize = 4 << 10;
 
-/// A response on its way to the client; `F` is the body of a forwarded one.
+/// A response on its way to the client.
 #[derive(Debug)]
-pub(crate) struct ClientBody<F> {
-    answer: AnswerBody<F>,
+pub(crate) struct ClientBody {
+    answer: AnswerBody,
     split: SplitMode,
     /// The byte that was split from the last frame.
     last: Option<u8>,
@@ -44,8 +42,8 @@ enum SplitMode {
     AsItComes,
 }
 
-impl<F> From<AnswerBody<F>> for ClientBody<F> {
-    fn from(answer: AnswerBody<F>) -> Self {
+impl From<AnswerBody> for ClientBody {
+    fn from(answer: AnswerBody) -> Self {
         Self {
             answer,
             split: SplitMode::AsItComes,
@@ -55,9 +53,9 @@ impl<F> From<AnswerBody<F>> for ClientBody<F> {
     }
 }
 
-impl<F> ClientBody<F> {
+impl ClientBody {
     /// The body of a response over this version of HTTP. The guard counts the response as in flight.
-    pub(super) fn new(answer: AnswerBody<F>, version: Version, in_flight: InFlight) -> Self {
+    pub(super) fn new(answer: AnswerBody, version: Version, in_flight: InFlight) -> Self {
         Self {
             split: match version {
                 Version::HTTP_2 => SplitMode::Divided,
@@ -77,12 +75,7 @@ impl<F> ClientBody<F> {
             AnswerBody::Forwarded(_, ForwardLifetime::Long) => None,
         }
     }
-}
 
-impl<F> ClientBody<F>
-where
-    F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-{
     fn poll_answer(
         &mut self,
         context: &mut Context<'_>,
@@ -97,8 +90,7 @@ where
                 .map_err(|never| match never {}),
             AnswerBody::Forwarded(body, _) => Pin::new(body)
                 .poll_frame(context)
-                .map_ok(|frame| frame.map_data(BufList::from))
-                .map_err(Into::into),
+                .map_ok(|frame| frame.map_data(BufList::from)),
         }
     }
 
@@ -115,10 +107,7 @@ where
     }
 }
 
-impl<F> Body for ClientBody<F>
-where
-    F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-{
+impl Body for ClientBody {
     type Data = BufList;
     type Error = BoxError;
 

@@ -1,4 +1,4 @@
-//! Ends a connection in order, on behalf of the service that answers its requests.
+//! Ends a connection in order.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 /// Makes one connection accept no more requests; its open requests are finished. Over HTTP/2 the client gets GOAWAY, over HTTP/1.1 a
 /// response with `Connection: close`. Clones share the connection.
 #[derive(Clone, Debug, Default)]
-pub struct GoAway(Arc<GoAwayState>);
+pub(super) struct GoAway(Arc<GoAwayState>);
 
 #[derive(Debug, Default)]
 struct GoAwayState {
@@ -18,15 +18,14 @@ struct GoAwayState {
 
 impl GoAway {
     /// The connection accepts no more requests. Later calls have no effect.
-    pub fn begin(&self) {
+    pub(super) fn begin(&self) {
         if self.0.begun.set(()).is_ok() {
             self.0.wake.notify_one();
         }
     }
 
     /// Whether the connection accepts no more requests.
-    #[must_use]
-    pub fn is_begun(&self) -> bool {
+    pub(super) fn is_begun(&self) -> bool {
         self.0.begun.get().is_some()
     }
 

@@ -26,15 +26,14 @@ use tracing::{debug, error, warn};
 use super::go_away::GoAway;
 use super::hijack::{HijackSlot, Hijacked};
 use super::preface::{NoPreface, PREFACE, check_preface, speaks_http2};
-use super::service::{AcceptDecision, HEADERS_MAX, HttpService, HyperService};
-use crate::admission::Admission;
+use super::service::{AcceptDecision, HEADERS_MAX, HyperService};
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Activity, Peer, Permit, Permits, Standing};
 use crate::log_limit::LogLimit;
 use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
 use crate::net::{TcpListener, TcpStream};
-use crate::serve::ConnectionEntry;
+use crate::serve::{ConnectionEntry, Service};
 use crate::shutdown::Drain;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{self, StallExecutor};
@@ -65,8 +64,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// More than the 45 s after which client-go gives a silent connection up. A client that was cut off for less than that finds its connection
 /// open, as at an API server; if it had been closed meanwhile, client-go might get an error after which it lists again.
 const PING_TIMEOUT: Duration = Duration::from_secs(50);
-/// The connection limit without admission: more than the files that a process may usually open, so the kernel's limit applies first.
-const CONNECTIONS_MAX: usize = 1 << 20;
 /// The time for refusing a connection with 429, TLS handshake included.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// The pause after a failed accept. Without it, the accept loop would spin while the process has no file descriptor left.
@@ -76,18 +73,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub type ServerTls = Arc<ArcSwap<rustls::ServerConfig>>;
 
 /// Serves until the drain starts, then waits for open requests until its deadline.
-pub async fn run<S: HttpService>(
-    listener: TcpListener,
-    tls: Option<ServerTls>,
-    service: S,
-    drain: Drain,
-) {
-    let metrics = service.listener_metrics();
+pub async fn run(listener: TcpListener, tls: Option<ServerTls>, service: Service, drain: Drain) {
+    let metrics = service.metrics();
     let delivery = delivery(metrics);
-    let connections_max = service
-        .admission()
-        .map_or(CONNECTIONS_MAX, Admission::connections_max);
-    let permits = Permits::new(connections_max);
+    let permits = Permits::new(service.admission().connections_max());
     // While file descriptors are short, every attempt fails.
     let mut accept_errors = LogLimit::default();
     // Beyond this number of refusals in progress, connections are closed without a response.
@@ -143,9 +132,7 @@ pub async fn run<S: HttpService>(
                 });
             }
             Err(error) => {
-                if let Some(metrics) = metrics {
-                    metrics.connections_failed.inc(ConnectionFailure::Accept);
-                }
+                metrics.connections_failed.inc(ConnectionFailure::Accept);
                 if let Some(count) = accept_errors.due(Instant::now()) {
                     warn!(%error, count, "connections could not be accepted");
                 }
@@ -158,18 +145,16 @@ pub async fn run<S: HttpService>(
 }
 
 /// Counts a connection whose task panicked. Dropping the task closes the connection.
-fn record_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
+fn record_panic(ended: Result<(), JoinError>, metrics: &ListenerMetrics) {
     let Some(panic) = ended.err().filter(JoinError::is_panic) else {
         return;
     };
     error!(%panic, "the task of a connection panicked; the connection is closed");
-    if let Some(metrics) = metrics {
-        metrics.task_ends.inc(TaskKind::Connection);
-    }
+    metrics.task_ends.inc(TaskKind::Connection);
 }
 
 /// Waits until all connections have ended. Connections that are still open at the deadline are closed.
-async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: Option<&ListenerMetrics>) {
+async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: &ListenerMetrics) {
     let all = async {
         while let Some(ended) = connections.join_next().await {
             record_panic(ended, metrics);
@@ -182,9 +167,9 @@ async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: Option<&Li
 }
 
 /// Starts one delivery worker per runtime thread: writing can keep each of them busy.
-fn delivery(metrics: Option<&ListenerMetrics>) -> Delivery {
+fn delivery(metrics: &ListenerMetrics) -> Delivery {
     let count = tokio::runtime::Handle::current().metrics().num_workers();
-    Delivery::start(count, metrics.map(|metrics| &metrics.task_ends))
+    Delivery::start(count, Some(&metrics.task_ends))
 }
 
 /// Counts a connection as open until it is dropped.
@@ -204,14 +189,14 @@ impl Drop for ConnectionGauge<'_> {
     }
 }
 
-struct ClientConnection<S> {
+struct ClientConnection {
     peer: IpAddr,
     decision: AcceptDecision,
     delivery: Delivery,
     /// The client's certificates, known once TLS is established; empty without TLS.
     identity: PeerIdentity,
     tls: Option<TlsAcceptor>,
-    service: S,
+    service: Service,
     drain: Drain,
     go_away: GoAway,
     /// Its entry among the connections that may be recalled.
@@ -220,12 +205,12 @@ struct ClientConnection<S> {
     standing: Option<Standing>,
 }
 
-impl<S: HttpService> ClientConnection<S> {
+impl ClientConnection {
     /// Serves the connection. The permit is released when the socket closes.
     async fn run(mut self, stream: TcpStream, permit: Option<Permit>) {
         let service = self.service.clone();
-        let metrics = service.listener_metrics();
-        let _open = metrics.map(ConnectionGauge::count);
+        let metrics = service.metrics();
+        let _open = ConnectionGauge::count(metrics);
         if let Err(error) = set_options(&stream) {
             debug!(%error, "cannot set socket options");
         }
@@ -238,9 +223,7 @@ impl<S: HttpService> ClientConnection<S> {
         };
         if let Err(reason) = ended {
             debug!(?reason, "a connection failed");
-            if let Some(metrics) = metrics {
-                metrics.connections_failed.inc(reason);
-            }
+            metrics.connections_failed.inc(reason);
         }
     }
 
@@ -393,8 +376,12 @@ impl<S: HttpService> ClientConnection<S> {
         }
         let traffic = transport.traffic();
         traffic.limit_silence(PING_TIMEOUT);
-        let metrics = self.service.listener_metrics();
-        let builder = http2_builder(StallExecutor::new(self.peer, traffic.clone(), metrics));
+        let metrics = self.service.metrics();
+        let builder = http2_builder(StallExecutor::new(
+            self.peer,
+            traffic.clone(),
+            Some(metrics),
+        ));
         let abort_limit = self.abort_limit();
         let mut idle_meter =
             IdleMeter::new(self.standing.as_ref(), &abort_limit, transport.traffic());
@@ -430,9 +417,7 @@ impl<S: HttpService> ClientConnection<S> {
 
     /// Counts the connection: its client has stopped reading a response.
     fn note_stalled(&self) {
-        if let Some(metrics) = self.service.listener_metrics() {
-            metrics.streams_stalled.note(self.peer);
-        }
+        self.service.metrics().streams_stalled.note(self.peer);
     }
 
     /// Whether the connection accepts no more requests.
@@ -446,9 +431,8 @@ impl<S: HttpService> ClientConnection<S> {
     }
 
     fn abort_limit(&self) -> AbortLimit {
-        let metrics = self.service.listener_metrics();
-        AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
-            .with_standing(self.standing.clone())
+        let aborts = self.service.metrics().request_aborts.clone();
+        AbortLimit::new(Some(aborts)).with_standing(self.standing.clone())
     }
 
     fn ends<'a>(&'a self, abort_limit: &'a AbortLimit, farewell: Farewell) -> ConnectionEnds<'a> {
@@ -479,11 +463,11 @@ impl<S: HttpService> ClientConnection<S> {
         &self,
         abort_limit: &AbortLimit,
         http1: Option<(HijackSlot, Traffic)>,
-    ) -> HyperService<S> {
+    ) -> HyperService {
         let (hijack, traffic) = http1.unzip();
-        let peer = match self.service.admission() {
-            Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
-            Some(_) | None => self.peer.into(),
+        let peer = match self.service.admission().is_for_operators() {
+            true => Peer::from(self.peer).operator(),
+            false => self.peer.into(),
         };
         HyperService {
             service: self.service.clone(),

@@ -1,4 +1,4 @@
-//! Adapts an [`HttpService`] to hyper: parses the head of each request and adds what the connection knows, and passes each response to
+//! Adapts the [`Service`] to hyper: parses the head of each request and adds what the connection knows, and passes each response to
 //! hyper or to the hijack slot.
 
 use std::convert::Infallible;
@@ -18,81 +18,17 @@ use super::go_away::GoAway;
 use super::head::chunked_ok;
 use super::hijack::{HijackSlot, Hijacked};
 use super::websocket::Socket;
-use crate::admission::Admission;
 use crate::auth::caller::PeerIdentity;
 use crate::fairness::Shortage;
-use crate::metrics::{BadRequest, LimitLabel, ListenerMetrics, PermitKind};
+use crate::metrics::{BadRequest, LimitLabel, PermitKind};
 use crate::protocol::status::{PlainText, Status};
 use crate::protocol::websocket::Framing;
 use crate::protocol::{audit_id, with_audit_id};
-use crate::serve::resources::{ForwardLifetime, Resources};
-use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, ConnectionEntry, Service};
+use crate::serve::resources::ForwardLifetime;
+use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, Service};
 use crate::transport::Traffic;
 use crate::transport::abort_limit::{AbortLimit, InFlightRequest};
 use crate::watch::WatchRecall;
-
-/// Answers the requests of a listener's connections: the gateway's [`Service`], or the embedded API server.
-///
-/// Each request comes with what its connection knows about the client: see [`ClientRequest`].
-pub trait HttpService: Clone + Send + Sync + 'static {
-    /// Body of a response that comes from elsewhere.
-    type Forwarded: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static;
-    /// Why a request gets no response: its connection, or its HTTP/2 stream, is aborted.
-    type Error: std::error::Error + Send + Sync + 'static;
-
-    /// Answers one request. `go_away` ends its connection after the open requests.
-    fn call(
-        &self,
-        request: Box<ClientRequest>,
-        go_away: &GoAway,
-    ) -> impl Future<Output = Result<Response<AnswerBody<Self::Forwarded>>, Self::Error>> + Send;
-
-    /// Enters a new connection among those that may be recalled; `None` if no connection is.
-    fn track(&self) -> Option<ConnectionEntry> {
-        None
-    }
-
-    /// The limits; `None` means no limits.
-    fn admission(&self) -> Option<&Admission> {
-        None
-    }
-
-    /// The metrics of connections, if there are any.
-    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
-        None
-    }
-}
-
-impl<R: Resources> HttpService for Service<R> {
-    type Forwarded = R::Forwarded;
-    type Error = Infallible;
-
-    async fn call(
-        &self,
-        request: Box<ClientRequest>,
-        go_away: &GoAway,
-    ) -> Result<Response<AnswerBody<R::Forwarded>>, Infallible> {
-        if self.sends_away(request.http.version()) {
-            go_away.begin();
-        }
-        Ok(self.answer(request).await)
-    }
-
-    fn track(&self) -> Option<ConnectionEntry> {
-        self.track()
-    }
-
-    fn admission(&self) -> Option<&Admission> {
-        self.admission()
-    }
-
-    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
-        self.resources().listener_metrics()
-    }
-}
 
 /// Header fields of a request. Impersonation sends one field for each of the user's groups.
 pub(super) const HEADERS_MAX: usize = 512;
@@ -106,8 +42,8 @@ pub(super) enum AcceptDecision {
 }
 
 /// The service that hyper calls. Its futures are boxed: they are large, and live as long as a forwarded request.
-pub(super) struct HyperService<S> {
-    pub(super) service: S,
+pub(super) struct HyperService {
+    pub(super) service: Service,
     pub(super) abort_limit: AbortLimit,
     /// Only for HTTP/1.1: a request can take the connection over.
     pub(super) hijack: Option<HijackSlot>,
@@ -120,12 +56,12 @@ pub(super) struct HyperService<S> {
     pub(super) recall: Option<WatchRecall>,
 }
 
-pub(super) type ListenerResponse<S> = Response<ClientBody<<S as HttpService>::Forwarded>>;
+type ClientResponse = Response<ClientBody>;
 
-impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService<S> {
-    type Response = ListenerResponse<S>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<S>, S::Error>> + Send>>;
+impl hyper::service::Service<Request<Incoming>> for HyperService {
+    type Response = ClientResponse;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<ClientResponse, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         if let AcceptDecision::Refused(shortage) = self.decision {
@@ -150,7 +86,10 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
         };
         let request = ClientRequest::new(request, connection);
         Box::pin(async move {
-            let mut answer = service.call(request, &go_away).await?;
+            if service.sends_away(version) {
+                go_away.begin();
+            }
+            let mut answer = service.answer(request).await;
             if go_away.is_begun() {
                 announce_close(&mut answer, version);
             }
@@ -184,12 +123,9 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
     }
 }
 
-impl<S: HttpService> HyperService<S> {
+impl HyperService {
     /// Counts a request, unless it is refused. Over HTTP/2 its fields are bounded here; over HTTP/1.1 hyper has bounded them.
-    fn begin(
-        &self,
-        request: &Request<Incoming>,
-    ) -> Result<InFlightRequest, Box<ListenerResponse<S>>> {
+    fn begin(&self, request: &Request<Incoming>) -> Result<InFlightRequest, Box<ClientResponse>> {
         let fields = request.headers().len();
         let traffic = self.traffic.as_ref();
         let mut answer = if traffic.is_some_and(Traffic::next_has_fragment) {
@@ -204,20 +140,19 @@ impl<S: HttpService> HyperService<S> {
             let message = "too many requests with long heads wait on this connection";
             Status::too_many_requests(message, 1).to_response()
         };
-        if let Some(metrics) = self.service.listener_metrics() {
-            metrics.bad_requests.inc(BadRequest::Http);
-        }
+        self.service.metrics().bad_requests.inc(BadRequest::Http);
         announce_close(&mut answer, request.version());
         let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
         Err(Box::new(answer.map(Into::into)))
     }
 
-    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<S> {
+    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ClientResponse {
         let (limit, kind) = (LimitLabel::Connections, PermitKind::Connections);
-        let mut answer = match self.service.admission() {
-            Some(admission) => admission.refuse_permit(limit, kind, shortage).to_response(),
-            None => Response::default(),
-        };
+        let refusal = self
+            .service
+            .admission()
+            .refuse_permit(limit, kind, shortage);
+        let mut answer = refusal.to_response();
         // The listener closes the connection after `REFUSAL_TIME`, over HTTP/2, too.
         announce_close(&mut answer, request.version());
         with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers())).map(Into::into)

@@ -9,46 +9,29 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 
-use super::handover::PipeBody;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::auth::guard::Forwarding;
-use crate::passthrough::{ForwardDeadlines, OwnStatus, PassthroughBody};
+use crate::passthrough::{ForwardDeadlines, OwnStatus};
 use crate::protocol::request::{PathForm, RequestInfo, Verb};
 use crate::resource::fraction;
-use crate::serve::resources::{ForwardCaller, ForwardLifetime, ForwardPermit, expiry};
-use crate::tables::TableBody;
+use crate::serve::resources::{
+    BoxError, ForwardCaller, ForwardLifetime, ForwardPermit, ForwardedBody, expiry,
+};
 
-/// The body of a response that is not written by `serve`. The last two are boxed because they are much larger.
-pub(super) enum ForwardedBody {
-    Upstream {
-        body: PassthroughBody,
-        /// Keeps the request's entry in the audit log open until the body has been sent.
-        _trail: Option<AuditTrail>,
-    },
-    /// A watch of Tables that several clients share.
-    Tables {
-        body: Box<TableBody>,
-        /// The permit of a request that is forwarded although its resource is cached.
-        _permit: Option<ForwardPermit>,
-    },
-    /// A cache for another gateway.
-    Handover(Box<PipeBody>),
+/// A body with something that is held until it has been sent: the request's entry in the audit log, or its permit.
+pub(super) struct HoldingBody<B, T> {
+    body: B,
+    _held: Option<T>,
 }
 
-impl ForwardedBody {
-    pub(super) const fn upstream(body: PassthroughBody, trail: Option<AuditTrail>) -> Self {
-        Self::Upstream {
-            body,
-            _trail: trail,
-        }
-    }
-
-    pub(super) fn tables(body: TableBody, permit: Option<ForwardPermit>) -> Self {
-        Self::Tables {
-            body: Box::new(body),
-            _permit: permit,
-        }
+impl<B, T> HoldingBody<B, T>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    T: Send + Unpin + 'static,
+{
+    pub(super) fn boxed(body: B, held: Option<T>) -> ForwardedBody {
+        ForwardedBody::new(Self { body, _held: held })
     }
 }
 
@@ -88,37 +71,28 @@ impl ForwardRecord {
     }
 }
 
-impl Body for ForwardedBody {
+impl<B, T> Body for HoldingBody<B, T>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    T: Unpin,
+{
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.get_mut() {
-            Self::Upstream { body, .. } => Pin::new(body).poll_frame(context).map_err(Into::into),
-            Self::Tables { body, .. } => Pin::new(body)
-                .poll_frame(context)
-                .map_err(|never| match never {}),
-            Self::Handover(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
-        }
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.get_mut().body).poll_frame(context);
+        polled.map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Upstream { body, .. } => body.is_end_stream(),
-            Self::Tables { body, .. } => body.is_end_stream(),
-            Self::Handover(body) => body.is_end_stream(),
-        }
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Upstream { body, .. } => body.size_hint(),
-            Self::Tables { body, .. } => body.size_hint(),
-            Self::Handover(body) => body.size_hint(),
-        }
+        self.body.size_hint()
     }
 }
 

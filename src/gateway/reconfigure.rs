@@ -144,9 +144,7 @@ impl LiveParts {
     }
 
     fn change_admission(&self, serve: &ServeSettings) {
-        if let Some(admission) = self.registry.admission() {
-            admission.change_limits(serve.admission);
-        }
+        self.registry.admission().change_limits(serve.admission);
         if let Some(admission) = &self.operators {
             admission.change_limits(operators::limits(serve.admission));
         }

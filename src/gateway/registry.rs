@@ -17,6 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hashbrown::{HashMap, HashSet};
 use http::{HeaderMap, Response};
+use http_body_util::{BodyExt, Full};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -25,7 +26,7 @@ use tracing::{info, warn};
 use super::api_services::ApiServiceFeed;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
-use super::forwarded::{ForwardRecord, ForwardedBody, deadlines, lifetime_of};
+use super::forwarded::{ForwardRecord, HoldingBody, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::local_fetch::LocalFetch;
@@ -36,6 +37,7 @@ use super::recorders::ResourceRecorder;
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
+use crate::auth::impersonation::impersonates;
 use crate::cache::Retention;
 use crate::cache_rule::{
     ApiServiceKnowledge, ForwardReason, may_cache, may_keep, must_prove_origin,
@@ -44,14 +46,14 @@ use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::log_limit::FaultLog;
 use crate::metrics::{GiveUpReason, ListMetrics, ListenerMetrics, Metrics, VerbLabel};
-use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
+use crate::passthrough::{Passthrough, PassthroughRequest};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Encoding, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    Availability, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest, Latest, Permission,
-    RequestOutcome, Resources, VersionReach,
+    Availability, BoxFuture, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest,
+    ForwardedBody, Latest, Permission, RequestOutcome, Resources, VersionReach,
 };
 use crate::serve::response_status;
 use crate::tables::{self, OriginCheck, Tables};
@@ -76,8 +78,8 @@ pub(super) struct RegistrySettings {
     /// Resources whose clients can catch up.
     pub(super) catch_up: Vec<ResourcePattern>,
     pub(super) limits: ReadLimits,
-    /// `None` admits every watch.
-    pub(super) admission: Option<Admission>,
+    /// The limits of clients.
+    pub(super) admission: Admission,
     /// Whether callers are authenticated. Then only authorized requests may share a stream.
     pub(super) is_guarded: bool,
     pub(super) hooks: Hooks,
@@ -347,16 +349,15 @@ impl Registry {
             return None;
         }
         let (trail, peer) = (forward.trail.as_ref(), forward.caller.peer);
-        let permit = self.admission_of(peer).map(|all| all.resuming_watch(peer));
-        let permit = match permit.transpose() {
+        let permit = match self.admission_of(peer).resuming_watch(peer) {
             Ok(permit) => permit,
             Err(refused) => {
                 if let Some(trail) = trail {
                     trail.respond(response_status(&refused));
                 }
-                let answer = refused
-                    .to_response()
-                    .map(|body| ForwardedBody::upstream(body.into(), None));
+                let answer = refused.to_response().map(|body| {
+                    ForwardedBody::new(Full::from(body).map_err(|never| match never {}))
+                });
                 return Some(with_audit_id(answer, &audit_id(http.headers())));
             }
         };
@@ -375,7 +376,7 @@ impl Registry {
         }
         Some(answer.map(|body| {
             let body = body.holding(permit).recorded(trail.cloned());
-            ForwardedBody::tables(body, forward.permit.take())
+            HoldingBody::boxed(body, forward.permit.take())
         }))
     }
 
@@ -410,14 +411,8 @@ fn may_share(is_guarded: bool, permission: Option<&Permission>, headers: &Header
 }
 
 impl Resources for Registry {
-    type Forwarded = ForwardedBody;
-
     fn gates(&self) -> Gates {
         **self.gates.load()
-    }
-
-    fn must_forward(&self, headers: &HeaderMap) -> bool {
-        impersonates(headers)
     }
 
     fn may_serve(&self, gvr: &Gvr) -> bool {
@@ -436,38 +431,45 @@ impl Resources for Registry {
         }
     }
 
-    async fn availability(&self, key: &CacheKey, wait: FillWait, peer: Peer) -> Availability {
-        let Some(slot) = self.slot(key) else {
-            return Availability::Forwarded(None);
-        };
-        let first = match wait {
-            // One request has found out; the others need not wait as long.
-            _ if slot.is_slow() => Duration::ZERO,
-            FillWait::Short => SHORT_FILL_WAIT,
-            FillWait::Long => FILL_WAIT,
-        };
-        for wait in [first, FILL_WAIT - first] {
-            match slot.settled(wait).await {
-                SlotState::Ready(served) => return Availability::Ready(served),
-                SlotState::OtherEncoding => return Availability::OtherEncoding,
-                SlotState::Waiting(_) | SlotState::GivenUp(GiveUpReason::Unavailable) => {
-                    slot.note_wait(wait);
+    fn availability<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        wait: FillWait,
+        peer: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(async move {
+            let Some(slot) = self.slot(key) else {
+                return Availability::Forwarded(None);
+            };
+            let first = match wait {
+                // One request has found out; the others need not wait as long.
+                _ if slot.is_slow() => Duration::ZERO,
+                FillWait::Short => SHORT_FILL_WAIT,
+                FillWait::Long => FILL_WAIT,
+            };
+            for wait in [first, FILL_WAIT - first] {
+                match slot.settled(wait).await {
+                    SlotState::Ready(served) => return Availability::Ready(served),
+                    SlotState::OtherEncoding => return Availability::OtherEncoding,
+                    SlotState::Waiting(_) | SlotState::GivenUp(GiveUpReason::Unavailable) => {
+                        slot.note_wait(wait);
+                    }
+                    SlotState::GivenUp(_) | SlotState::Gone | SlotState::Closed => {
+                        return Availability::Forwarded(None);
+                    }
                 }
-                SlotState::GivenUp(_) | SlotState::Gone | SlotState::Closed => {
+                if peer.is_operator() {
+                    // The operators' own limits of forwarded requests apply.
                     return Availability::Forwarded(None);
                 }
+                if let Some(permit) = slot.forward(peer) {
+                    return Availability::Forwarded(Some(permit.into()));
+                }
             }
-            if peer.is_operator() {
-                // The operators' own limits of forwarded requests apply.
-                return Availability::Forwarded(None);
+            Availability::Filling {
+                retry_after_seconds: slot.retry_after_seconds(),
             }
-            if let Some(permit) = slot.forward(peer) {
-                return Availability::Forwarded(Some(permit.into()));
-            }
-        }
-        Availability::Filling {
-            retry_after_seconds: slot.retry_after_seconds(),
-        }
+        })
     }
 
     fn before_history(&self, key: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
@@ -479,66 +481,72 @@ impl Resources for Registry {
         slot.is_some_and(|slot| slot.cells.loss.covers(version))
     }
 
-    async fn version_reach(&self, key: &CacheKey, version: ResourceVersion) -> VersionReach {
-        match self.existing_slot(key) {
-            Some(slot) => slot.version_reach(&self.client, &key.gvr, version).await,
-            None => VersionReach::Reached,
-        }
+    fn version_reach<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        version: ResourceVersion,
+    ) -> BoxFuture<'a, VersionReach> {
+        Box::pin(async move {
+            match self.existing_slot(key) {
+                Some(slot) => slot.version_reach(&self.client, &key.gvr, version).await,
+                None => VersionReach::Reached,
+            }
+        })
     }
 
     fn staleness(&self, key: &CacheKey) -> Option<Duration> {
         self.existing_slot(key)?.staleness()
     }
 
-    async fn latest(&self, served: &ServedResource) -> Latest {
-        match self.existing_slot(&served.cache.kind().cache_key()) {
-            Some(slot) => slot.latest(&self.client, served).await,
-            None => Latest::Unknown,
-        }
-    }
-
-    async fn forward(&self, mut forward: ForwardRequest) -> Response<ForwardedBody> {
-        if let Some(mut answer) = self.table_watch(&mut forward).await {
-            answer.extensions_mut().insert(ForwardLifetime::Watch);
-            return answer;
-        }
-        let ForwardRequest {
-            mut request,
-            caller,
-            ..
-        } = forward;
-        let record = ForwardRecord::begin(forward.trail, &caller);
-        // The other API server's caches may be behind what this client has read before.
-        if self.client.has_moved()
-            && let Some(uri) = request.info.at_latest(request.http.uri())
-        {
-            *request.http.uri_mut() = uri;
-        }
-        let lifetime = lifetime_of(&request.http, &request.info);
-        let deadlines = deadlines(&caller, lifetime, forward.permit);
-        let passthrough = self.passthrough_of(caller.peer);
-        let request = PassthroughRequest {
-            http: request.http,
-            peer: caller.peer,
-            address: request.connection.address,
-            forwarding: caller.forwarding,
-        };
-        let answer = match lifetime {
-            ForwardLifetime::Watch => {
-                let deadlines = deadlines.drained_by(self.draining.end_of_watch());
-                passthrough.forward_watch(request, deadlines).await
+    fn latest<'a>(&'a self, served: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        Box::pin(async move {
+            match self.existing_slot(&served.cache.kind().cache_key()) {
+                Some(slot) => slot.latest(&self.client, served).await,
+                None => Latest::Unknown,
             }
-            ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,
-            ForwardLifetime::Short => passthrough.forward(request, deadlines).await,
-        };
-        let trail = record.answered(&answer);
-        let mut answer = answer.map(|body| ForwardedBody::upstream(body, trail));
-        answer.extensions_mut().insert(lifetime);
-        answer
+        })
     }
 
-    fn hands_over(&self) -> bool {
-        true
+    fn forward(&self, mut forward: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        Box::pin(async move {
+            if let Some(mut answer) = self.table_watch(&mut forward).await {
+                answer.extensions_mut().insert(ForwardLifetime::Watch);
+                return answer;
+            }
+            let ForwardRequest {
+                mut request,
+                caller,
+                ..
+            } = forward;
+            let record = ForwardRecord::begin(forward.trail, &caller);
+            // The other API server's caches may be behind what this client has read before.
+            if self.client.has_moved()
+                && let Some(uri) = request.info.at_latest(request.http.uri())
+            {
+                *request.http.uri_mut() = uri;
+            }
+            let lifetime = lifetime_of(&request.http, &request.info);
+            let deadlines = deadlines(&caller, lifetime, forward.permit);
+            let passthrough = self.passthrough_of(caller.peer);
+            let request = PassthroughRequest {
+                http: request.http,
+                peer: caller.peer,
+                address: request.connection.address,
+                forwarding: caller.forwarding,
+            };
+            let answer = match lifetime {
+                ForwardLifetime::Watch => {
+                    let deadlines = deadlines.drained_by(self.draining.end_of_watch());
+                    passthrough.forward_watch(request, deadlines).await
+                }
+                ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,
+                ForwardLifetime::Short => passthrough.forward(request, deadlines).await,
+            };
+            let trail = record.answered(&answer);
+            let mut answer = answer.map(|body| HoldingBody::boxed(body, trail));
+            answer.extensions_mut().insert(lifetime);
+            answer
+        })
     }
 
     fn takes_clients(&self) -> bool {
@@ -549,12 +557,12 @@ impl Resources for Registry {
         self.ready_keys()
     }
 
-    async fn hand_over(
-        &self,
-        key: &CacheKey,
+    fn hand_over<'a>(
+        &'a self,
+        key: &'a CacheKey,
         peer: Peer,
-    ) -> Result<Response<ForwardedBody>, Status> {
-        self.hand_cache_over(key, peer).await
+    ) -> BoxFuture<'a, Result<Response<ForwardedBody>, Status>> {
+        Box::pin(self.hand_cache_over(key, peer))
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder> {
@@ -572,10 +580,6 @@ impl Resources for Registry {
 
     fn list_metrics(&self, key: &CacheKey) -> Option<ListMetrics> {
         Some(self.existing_slot(key)?.streams.metrics.lists.clone())
-    }
-
-    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
-        Some(&self.listener)
     }
 
     fn answered(&self, answered: RequestOutcome<'_>) {

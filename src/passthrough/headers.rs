@@ -154,12 +154,6 @@ fn is_end_to_end(name: &HeaderName) -> bool {
         || NAMES.contains(name)
 }
 
-/// Whether the request has any `Impersonate-*` header. `HeaderMap` holds names in lower case, however they were spelled on the wire.
-#[must_use]
-pub fn impersonates(headers: &HeaderMap) -> bool {
-    headers.keys().any(impersonation::is_header)
-}
-
 fn clear_connection(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
     // Tokens that are no header of the request, such as `close`, have no effect.
     let listed: Vec<HeaderName> = tokens(headers, &CONNECTION)

@@ -14,13 +14,15 @@ use super::read_request::ReadRequest;
 use super::read_state::ReadRefusal;
 use super::record::response_status;
 use super::request_timeout::{before_deadline, timeout_response};
-use super::resources::{ForwardCaller, ForwardRequest, Permission, RequestOutcome, Resources};
+use super::resources::{ForwardCaller, ForwardRequest, Permission, RequestOutcome};
 use super::response::switched;
 use super::service::{Service, ServiceResponse};
 use super::unhandled::unhandled;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
+use crate::auth::impersonation::impersonates;
 use crate::metrics::BadRequest;
+use crate::protocol::handover::HandoverTarget;
 use crate::protocol::request::ResourcePath;
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
@@ -47,9 +49,9 @@ impl ReadAccount<'_> {
     }
 }
 
-impl<R: Resources> Service<R> {
+impl Service {
     /// Answers one request. Never fails: an error is a response, too.
-    pub async fn answer(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
+    pub async fn answer(&self, request: Box<ClientRequest>) -> ServiceResponse {
         let info = &request.info;
         let span = request_span(
             info.verb.as_str(),
@@ -64,16 +66,16 @@ impl<R: Resources> Service<R> {
         response
     }
 
-    async fn answer_in_span(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
+    async fn answer_in_span(&self, request: Box<ClientRequest>) -> ServiceResponse {
         if let Some(response) = unhandled(&request.http) {
             self.count_bad_request(BadRequest::Http);
             return response.map(AnswerBody::whole);
         }
         let is_guarded = self.guard.is_some();
-        if !is_guarded && self.resources.must_forward(request.http.headers()) {
+        if !is_guarded && impersonates(request.http.headers()) {
             return self.forward_unread(request).await;
         }
-        if let Some(target) = self.handover_target(&request) {
+        if let Some(target) = HandoverTarget::parse(request.http.uri().path()) {
             return self.answer_handover(target, request).await;
         }
         match ReadRequest::of(&request, self.resources.gates()) {
@@ -104,7 +106,7 @@ impl<R: Resources> Service<R> {
         &self,
         read: Box<ReadRequest>,
         request: Box<ClientRequest>,
-    ) -> ServiceResponse<R> {
+    ) -> ServiceResponse {
         // Authorize before a cache is started, a view is joined or anything is waited for.
         let read = match self.authorize(read, &request).await {
             Ok(read) => read,
@@ -160,9 +162,9 @@ impl<R: Resources> Service<R> {
 
     async fn answer_denied(
         &self,
-        denied: DeniedRead<R>,
+        denied: DeniedRead,
         request: Box<ClientRequest>,
-    ) -> ServiceResponse<R> {
+    ) -> ServiceResponse {
         let key = CacheKey::json(&denied.request.path.gvr);
         let account = ReadAccount {
             request: &denied.request,
@@ -182,8 +184,8 @@ impl<R: Resources> Service<R> {
     fn answer_from_memory(
         &self,
         account: &ReadAccount<'_>,
-        mut response: ServiceResponse<R>,
-    ) -> ServiceResponse<R> {
+        mut response: ServiceResponse,
+    ) -> ServiceResponse {
         if let Some(trail) = account.trail {
             response.body_mut().hold(trail);
         }
@@ -203,8 +205,8 @@ impl<R: Resources> Service<R> {
     fn answer_forwarded(
         &self,
         account: &ReadAccount<'_>,
-        response: Option<ServiceResponse<R>>,
-    ) -> ServiceResponse<R> {
+        response: Option<ServiceResponse>,
+    ) -> ServiceResponse {
         let Some(response) = response else {
             return self.timed_out(account);
         };
@@ -222,15 +224,15 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    fn timed_out(&self, account: &ReadAccount<'_>) -> ServiceResponse<R> {
+    fn timed_out(&self, account: &ReadAccount<'_>) -> ServiceResponse {
         self.finished(account, timeout_response().map(AnswerBody::whole))
     }
 
     fn finished(
         &self,
         account: &ReadAccount<'_>,
-        mut response: ServiceResponse<R>,
-    ) -> ServiceResponse<R> {
+        mut response: ServiceResponse,
+    ) -> ServiceResponse {
         self.count(account, &response);
         account.respond(|| ResponseStatus::of_code(response.status().as_u16()));
         for warning in account.warnings {
@@ -239,7 +241,7 @@ impl<R: Resources> Service<R> {
         with_audit_id(response, &account.request.audit_id)
     }
 
-    fn count(&self, account: &ReadAccount<'_>, response: &ServiceResponse<R>) {
+    fn count(&self, account: &ReadAccount<'_>, response: &ServiceResponse) {
         self.resources.answered(RequestOutcome {
             key: account.key,
             verb: account.request.verb,
@@ -248,7 +250,7 @@ impl<R: Resources> Service<R> {
     }
 
     /// Forwards a request of which memory knows nothing.
-    async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
+    async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse {
         self.forward(request, |request, caller| {
             self.forward_trail(request, caller)
         })
@@ -260,7 +262,7 @@ impl<R: Resources> Service<R> {
         &self,
         request: Box<ClientRequest>,
         trail: impl FnOnce(&ClientRequest, &ForwardCaller) -> Option<AuditTrail>,
-    ) -> ServiceResponse<R> {
+    ) -> ServiceResponse {
         match self.forward_caller(&request).await {
             Ok(caller) => {
                 let trail = trail(&request, &caller);
@@ -276,7 +278,7 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    async fn send_upstream(&self, mut request: ForwardRequest) -> ServiceResponse<R> {
+    async fn send_upstream(&self, mut request: ForwardRequest) -> ServiceResponse {
         if let Some(trail) = &request.trail {
             // Upstream's events get the same id.
             let headers = request.request.http.headers_mut();

@@ -12,14 +12,12 @@ use crate::audit::AuditTrail;
 use crate::metrics::ListMetrics;
 use crate::protocol::BufList;
 use crate::serve::list::{CompressedList, ListBody};
-use crate::serve::resources::ForwardLifetime;
+use crate::serve::resources::{BoxError, ForwardLifetime, ForwardedBody};
 use crate::watch::{Watch, WatchRecall};
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The body of a response. `F` is the body of a forwarded one.
+/// The body of a response.
 #[derive(Debug)]
-pub enum AnswerBody<F> {
+pub enum AnswerBody {
     /// A body of known length, in memory.
     Whole(Option<BufList>),
     /// A stream of one chunk or none, sent without a length.
@@ -29,7 +27,7 @@ pub enum AnswerBody<F> {
     /// A watch. Boxed, as lists are: both are much larger than the other variants.
     Watch(Box<Watch>),
     /// A body from upstream, and how long it may last.
-    Forwarded(F, ForwardLifetime),
+    Forwarded(ForwardedBody, ForwardLifetime),
 }
 
 /// A list, compressed or not.
@@ -118,7 +116,7 @@ impl Drop for MeasuredList {
     }
 }
 
-impl<F> AnswerBody<F> {
+impl AnswerBody {
     /// Ends a watch when its connection is recalled.
     pub(super) fn follow(&mut self, recall: &WatchRecall) {
         match self {

@@ -13,7 +13,7 @@ use super::body::AnswerBody;
 use super::client_request::ClientRequest;
 use super::record::response_status;
 use super::request_timeout::{LIMIT, timeout_response};
-use super::resources::{ForwardLifetime, Resources};
+use super::resources::ForwardLifetime;
 use super::service::{Service, ServiceResponse};
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
@@ -29,19 +29,13 @@ use crate::resource::{CacheKey, Gvr};
 /// After how many seconds to ask for the load again.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-impl<R: Resources> Service<R> {
-    /// What a request for a handover asks for; `None` for every other request.
-    pub(super) fn handover_target(&self, request: &ClientRequest) -> Option<HandoverTarget> {
-        let target = HandoverTarget::parse(request.http.uri().path())?;
-        self.resources.hands_over().then_some(target)
-    }
-
+impl Service {
     /// Answers a request for a handover.
     pub(super) async fn answer_handover(
         &self,
         target: HandoverTarget,
         request: Box<ClientRequest>,
-    ) -> ServiceResponse<R> {
+    ) -> ServiceResponse {
         let id = audit_id(request.http.headers());
         let response = timeout(LIMIT, self.handover(&target, &request, &id))
             .await
@@ -54,7 +48,7 @@ impl<R: Resources> Service<R> {
         target: &HandoverTarget,
         request: &ClientRequest,
         id: &HeaderValue,
-    ) -> ServiceResponse<R> {
+    ) -> ServiceResponse {
         // Before anything is asked about the caller: many questions about the load leave what reviews its rights to others.
         let _permit = match self.load_permit(target, request) {
             Ok(permit) => permit,
@@ -131,7 +125,7 @@ impl<R: Resources> Service<R> {
         target: &HandoverTarget,
         request: &ClientRequest,
         id: &HeaderValue,
-    ) -> Result<Option<AuditTrail>, Box<ServiceResponse<R>>> {
+    ) -> Result<Option<AuditTrail>, Box<ServiceResponse>> {
         let identity = &request.connection.identity;
         let caller = guard.authenticate(request.http.headers(), identity).await;
         // Nothing here is forwarded, so upstream decides nothing.

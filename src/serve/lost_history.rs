@@ -4,7 +4,7 @@
 use super::body::AnswerBody;
 use super::negotiation::NegotiatedRead;
 use super::read_request::ReadRequest;
-use super::resources::{ForwardPermit, Resources, VersionReach};
+use super::resources::{ForwardPermit, VersionReach};
 use super::response::with_content_type;
 use super::service::{Service, ServiceResponse};
 use crate::protocol::request::{Verb, WatchPlan, WatchStart};
@@ -12,13 +12,13 @@ use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Encoding};
 use crate::view::ServedResource;
 
-impl<R: Resources> Service<R> {
+impl Service {
     /// The 410 for a watch that would be forwarded because there is no cache of this key, if it may start in a lost history.
     pub(super) async fn lost_watch(
         &self,
         read: &ReadRequest,
         key: &CacheKey,
-    ) -> Option<ServiceResponse<R>> {
+    ) -> Option<ServiceResponse> {
         let is_watch = read.verb == Verb::Watch;
         let plan = is_watch.then(|| WatchPlan::decide(&read.options))??;
         let WatchStart::After(version) = plan.start else {
@@ -56,7 +56,7 @@ impl<R: Resources> Service<R> {
         key: &CacheKey,
         status: &Status,
         encoding: Encoding,
-    ) -> AnswerBody<R::Forwarded> {
+    ) -> AnswerBody {
         if status.code == 410 {
             self.resources.tally(key).expired_at_start();
         }

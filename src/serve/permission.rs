@@ -12,7 +12,7 @@ use super::denial::DenialResponse;
 use super::read_request::ReadRequest;
 use super::record::decision;
 use super::request_timeout::{LIMIT, before_deadline, timeout_response};
-use super::resources::{ForwardCaller, Permission, Resources, expiry};
+use super::resources::{ForwardCaller, Permission, expiry};
 use super::service::{Service, ServiceResponse};
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
@@ -38,12 +38,12 @@ pub(super) struct AuthorizedRead {
 }
 
 /// A read that is not authorized here.
-pub(super) struct DeniedRead<R: Resources> {
+pub(super) struct DeniedRead {
     pub(super) request: Box<ReadRequest>,
     /// As in [`AuthorizedRead`]; `None`, too, if the refusal of an unknown caller is recorded already.
     pub(super) trail: Option<AuditTrail>,
     /// `None` if the request has to be forwarded.
-    pub(super) response: Option<ServiceResponse<R>>,
+    pub(super) response: Option<ServiceResponse>,
 }
 
 impl AuthorizedRead {
@@ -57,13 +57,13 @@ impl AuthorizedRead {
     }
 }
 
-impl<R: Resources> Service<R> {
+impl Service {
     /// Authenticates the caller and authorizes the read. Does nothing if callers are not authenticated.
     pub(super) async fn authorize(
         &self,
         read: Box<ReadRequest>,
         request: &ClientRequest,
-    ) -> Result<AuthorizedRead, DeniedRead<R>> {
+    ) -> Result<AuthorizedRead, DeniedRead> {
         let identity = &request.connection.identity;
         let Some(guard) = &self.guard else {
             return Ok(AuthorizedRead {
@@ -113,7 +113,7 @@ impl<R: Resources> Service<R> {
         read: Box<ReadRequest>,
         request: &ClientRequest,
         denial: &CallerDenial,
-    ) -> DeniedRead<R> {
+    ) -> DeniedRead {
         let refusal = &denial.refusal;
         let denied = DenialResponse::of(refusal, request, self.outage());
         let response = self.denial(refusal, &denied, read.status_form);
@@ -139,7 +139,7 @@ impl<R: Resources> Service<R> {
         trail: Option<AuditTrail>,
         request: &ClientRequest,
         refusal: &CallerRefusal,
-    ) -> DeniedRead<R> {
+    ) -> DeniedRead {
         let denial = DenialResponse::of(refusal, request, self.outage());
         let response = self.denial(refusal, &denial, read.status_form);
         if let Some(trail) = trail.as_ref().filter(|_| response.is_some()) {
@@ -160,14 +160,12 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
         response: &DenialResponse,
         form: Option<StatusForm>,
-    ) -> Option<ServiceResponse<R>> {
+    ) -> Option<ServiceResponse> {
         if *refusal == CallerRefusal::Forward {
             return None;
         }
         let body = response.to_response(form)?;
-        if let Some(metrics) = self.resources.listener_metrics() {
-            metrics.auth_refusals.inc(response.label);
-        }
+        self.metrics.auth_refusals.inc(response.label);
         Some(body.map(AnswerBody::whole))
     }
 
@@ -184,7 +182,7 @@ impl<R: Resources> Service<R> {
     pub(super) async fn forward_caller(
         &self,
         request: &ClientRequest,
-    ) -> Result<ForwardCaller, Box<ServiceResponse<R>>> {
+    ) -> Result<ForwardCaller, Box<ServiceResponse>> {
         let identity = &request.connection.identity;
         let Some(guard) = &self.guard else {
             return Ok(ForwardCaller {
@@ -245,7 +243,7 @@ impl<R: Resources> Service<R> {
         denial: &CallerDenial,
         request: &ClientRequest,
         audit_id: &HeaderValue,
-    ) -> Box<ServiceResponse<R>> {
+    ) -> Box<ServiceResponse> {
         let refusal = &denial.refusal;
         let denied = DenialResponse::of(refusal, request, self.outage());
         self.record_refusal(request, audit_id, denial, || denied.recorded());
@@ -259,7 +257,7 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
         request: &ClientRequest,
         audit_id: &HeaderValue,
-    ) -> Box<ServiceResponse<R>> {
+    ) -> Box<ServiceResponse> {
         let denial = DenialResponse::of(refusal, request, self.outage());
         if let Some(trail) = trail {
             trail.decide(decision(refusal));
@@ -274,7 +272,7 @@ impl<R: Resources> Service<R> {
         denial: &DenialResponse,
         request: &ClientRequest,
         audit_id: &HeaderValue,
-    ) -> Box<ServiceResponse<R>> {
+    ) -> Box<ServiceResponse> {
         // Upstream does not write this response, so its formats are replaced by the default one.
         let form = request.info.refusal_form().unwrap_or_default();
         let response = self.denial(refusal, denial, Some(form));
@@ -289,7 +287,7 @@ impl<R: Resources> Service<R> {
 }
 
 /// A read whose time is over before its caller was authorized.
-fn timed_out<R: Resources>(request: Box<ReadRequest>, trail: Option<AuditTrail>) -> DeniedRead<R> {
+fn timed_out(request: Box<ReadRequest>, trail: Option<AuditTrail>) -> DeniedRead {
     DeniedRead {
         request,
         trail,

@@ -14,7 +14,7 @@ use super::negotiation::{NegotiatedRead, Negotiation};
 use super::permission::AuthorizedRead;
 use super::read_state::{ReadRefusal, is_retained, reads_snapshot};
 use super::request_timeout::before_deadline;
-use super::resources::{Availability, ForwardPermit, Resources, VersionReach};
+use super::resources::{Availability, ForwardPermit, VersionReach};
 use super::response::{gzipped, stale_warning, with_content_type};
 use super::service::{Service, ServiceResponse};
 use crate::admission::ListPermit;
@@ -30,12 +30,12 @@ use crate::view::walk::only_name;
 use crate::watch::{Start, Timing, Watch};
 
 /// The response to a read, or why memory has none, and what is counted and sent in both cases.
-pub(super) struct ReadOutcome<R: Resources> {
+pub(super) struct ReadOutcome {
     /// The cache that was read, or the last one that was looked for.
     pub(super) key: CacheKey,
     /// `Warning` headers, which every response to this request has.
     pub(super) warnings: Vec<HeaderValue>,
-    pub(super) result: Result<ServiceResponse<R>, ReadFailure>,
+    pub(super) result: Result<ServiceResponse, ReadFailure>,
 }
 
 /// Why memory has no response to a read.
@@ -70,9 +70,9 @@ const PENDING_WATCH: Duration = Duration::from_secs(10);
 const UNKNOWN_WATCH: Duration = Duration::from_secs(60);
 /// Such watches end up to this part (a third) earlier, because they began together.
 const UNKNOWN_SPREAD: f64 = 1.0 / 3.0;
-impl<R: Resources> Service<R> {
+impl Service {
     /// Chooses a cache and reads from it.
-    pub(super) async fn read(&self, read: &AuthorizedRead, info: &RequestInfo) -> ReadOutcome<R> {
+    pub(super) async fn read(&self, read: &AuthorizedRead, info: &RequestInfo) -> ReadOutcome {
         let negotiation = Negotiation::of(info, self.resources.gates());
         let Some(first) = negotiation.first_choice() else {
             return ReadOutcome {
@@ -165,7 +165,7 @@ impl<R: Resources> Service<R> {
     async fn read_cache(
         &self,
         planned: Option<(NegotiatedRead<'_>, CacheRead)>,
-    ) -> Result<ServiceResponse<R>, ReadFailure> {
+    ) -> Result<ServiceResponse, ReadFailure> {
         let (negotiated, CacheRead { selector, plan }) = planned.ok_or(ReadRefusal::Forward)?;
         match plan {
             ReadPlan::List(plan) => self.list(&negotiated, &selector, &plan).await,
@@ -179,10 +179,10 @@ impl<R: Resources> Service<R> {
         read: &AuthorizedRead,
         is_short: bool,
     ) -> Result<Option<ListPermit>, ReadRefusal> {
-        let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
+        if is_short {
             return Ok(None);
-        };
-        admission
+        }
+        self.admission
             .list(read.peer)
             .await
             .map(Some)
@@ -194,7 +194,7 @@ impl<R: Resources> Service<R> {
         read: &NegotiatedRead<'_>,
         selector: &Selector,
         plan: &ListPlan,
-    ) -> Result<ServiceResponse<R>, ReadFailure> {
+    ) -> Result<ServiceResponse, ReadFailure> {
         let (served, request) = (read.served, &read.authorized.request);
         let page = PageRequest {
             kind: served.cache.kind(),
@@ -261,7 +261,7 @@ impl<R: Resources> Service<R> {
         read: &NegotiatedRead<'_>,
         selector: &Selector,
         plan: WatchPlan,
-    ) -> Result<ServiceResponse<R>, ReadFailure> {
+    ) -> Result<ServiceResponse, ReadFailure> {
         let (format, served, authorized) = (read.format, read.served, read.authorized);
         let streamed = |body| Ok(with_content_type(format.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
@@ -274,11 +274,11 @@ impl<R: Resources> Service<R> {
             return streamed(self.refused_stream(read.key, &status, format.encoding));
         }
         let has_state = reads_snapshot(plan.start, selector, served);
-        let admitted = self.admission.as_ref().map(|all| match has_state {
-            true => all.watch(authorized.peer),
-            false => all.resuming_watch(authorized.peer),
-        });
-        let watch_permit = admitted.transpose().map_err(ReadRefusal::Answer)?;
+        let admitted = match has_state {
+            true => self.admission.watch(authorized.peer),
+            false => self.admission.resuming_watch(authorized.peer),
+        };
+        let watch_permit = admitted.map_err(ReadRefusal::Answer)?;
         let is_short = match plan.start {
             WatchStart::Initial { .. } => only_name(selector, served.cache.kind(), None).is_some(),
             // A catch-up reads all deletions.
@@ -302,7 +302,7 @@ impl<R: Resources> Service<R> {
                 let watch = Watch::new(served.clone(), entry, start, timing, recorder);
                 let permission = authorized.permission.as_ref();
                 let lease = permission.map(|permission| permission.lease.hold());
-                let watch = watch.holding(watch_permit, list_permit).leased(lease);
+                let watch = watch.holding(Some(watch_permit), list_permit).leased(lease);
                 let mut response = streamed(AnswerBody::Watch(Box::new(watch)))?;
                 if is_catch_up {
                     let value = HeaderValue::from_static("latest-state");

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::fresh::{FreshError, WAIT, wait_until_fresh};
 use super::negotiation::NegotiatedRead;
-use super::resources::{Latest, Resources};
+use super::resources::Latest;
 use super::service::Service;
 use crate::cache::{CatchUp, Snapshot};
 use crate::fairness::Peer;
@@ -40,7 +40,7 @@ pub(super) enum ReadRefusal {
     Forward,
 }
 
-impl<R: Resources> Service<R> {
+impl Service {
     /// The snapshot to list from. All waits end within [`WAIT`], as on kube-apiserver.
     pub(super) async fn list_state(
         &self,
@@ -196,7 +196,7 @@ impl<R: Resources> Service<R> {
     }
 
     async fn query_latest(&self, served: &ServedResource, until: Instant) -> Latest {
-        let latest = timeout_at(until, self.resources().latest(served)).await;
+        let latest = timeout_at(until, self.resources.latest(served)).await;
         latest.unwrap_or(Latest::Unknown)
     }
 

@@ -2,10 +2,9 @@
 //! (decision 52).
 
 use super::connection_table::{ConnectionEntry, ConnectionTable};
-use super::resources::Resources;
 use super::service::Service;
 
-impl<R: Resources> Service<R> {
+impl Service {
     /// Ends the connection of one in `requests` requests over HTTP/2, at random, so that clients do not stay with one replica; 0 for none.
     #[must_use]
     pub fn rebalanced(self, requests: usize) -> Self {

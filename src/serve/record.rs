@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 use super::body::AnswerBody;
 use super::client_request::ClientRequest;
-use super::resources::{ForwardCaller, Resources};
+use super::resources::ForwardCaller;
 use super::service::Service;
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ObjectReference, ResponseStatus};
@@ -18,7 +18,7 @@ use crate::protocol::audit_id;
 use crate::protocol::request::{RequestTarget, decoded_path};
 use crate::protocol::status::Status;
 
-impl<R: Resources> Service<R> {
+impl Service {
     /// Starts the audit entry of a request, of a user or an unknown caller; `None` if the audit policy excludes it.
     pub(super) fn trail(
         &self,
@@ -78,7 +78,7 @@ impl<R: Resources> Service<R> {
     }
 }
 
-impl<F> AnswerBody<F> {
+impl AnswerBody {
     /// Keeps the audit entry open until the body has been sent. A body that is sent in one piece needs no entry.
     pub(super) fn hold(&mut self, trail: &AuditTrail) {
         match self {

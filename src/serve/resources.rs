@@ -1,12 +1,13 @@
 //! The interface between serving and the rest: where caches come from, and where requests go that caches cannot answer.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
-use http_body::Body;
+use http::Response;
+use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
@@ -17,7 +18,7 @@ use crate::auth::lease::Lease;
 use crate::cache::Snapshot;
 pub use crate::fairness::Peer;
 use crate::fairness::Permit;
-use crate::metrics::{ListMetrics, ListenerMetrics};
+use crate::metrics::ListMetrics;
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
@@ -178,23 +179,20 @@ pub struct RequestOutcome<'a> {
     pub code: u16,
 }
 
-/// The caches, and the connection to upstream. The gateway implements it, and so does the embedded API server.
-pub trait Resources: Send + Sync + 'static {
-    /// Body of forwarded responses.
-    type Forwarded: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static;
+/// Any error of a body.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The body of a response that `serve` does not write.
+pub type ForwardedBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A future of [`Resources`].
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The caches, and the connection to upstream. The gateway implements it: what answers requests must not know what fills caches.
+pub trait Resources: Send + Sync + 'static {
     /// The feature gates that are enabled upstream.
     fn gates(&self) -> Gates {
         Gates::default()
-    }
-
-    /// Whether a request with these headers has to be forwarded, whatever it reads. Called only if callers are not authenticated,
-    /// because memory cannot evaluate identities then.
-    fn must_forward(&self, _: &HeaderMap) -> bool {
-        false
     }
 
     /// Whether memory may serve this resource at all. Requests for other resources are forwarded without authenticating the caller.
@@ -205,12 +203,12 @@ pub trait Resources: Send + Sync + 'static {
 
     /// The cache of this key. Starts it if necessary, and waits a limited time until it is filled. A request that is forwarded
     /// instead counts against this peer's share of forwarded requests.
-    fn availability(
-        &self,
-        key: &CacheKey,
+    fn availability<'a>(
+        &'a self,
+        key: &'a CacheKey,
         wait: FillWait,
         peer: Peer,
-    ) -> impl Future<Output = Availability> + Send;
+    ) -> BoxFuture<'a, Availability>;
 
     /// A permit to forward a watch that starts before the history of its ready cache. Available while clients may still hold
     /// versions of lists that were forwarded while the cache was being filled.
@@ -224,12 +222,12 @@ pub trait Resources: Send + Sync + 'static {
     }
 
     /// Whether upstream has reached the version that a watch starts from. Costs upstream one small request, which concurrent callers share.
-    fn version_reach(
-        &self,
-        _: &CacheKey,
+    fn version_reach<'a>(
+        &'a self,
+        _: &'a CacheKey,
         _: ResourceVersion,
-    ) -> impl Future<Output = VersionReach> + Send {
-        std::future::ready(VersionReach::Reached)
+    ) -> BoxFuture<'a, VersionReach> {
+        Box::pin(std::future::ready(VersionReach::Reached))
     }
 
     /// How old the cache of this key may be, if that is more than what clients should accept without being told.
@@ -238,18 +236,10 @@ pub trait Resources: Send + Sync + 'static {
     }
 
     /// What a consistent read of the resource must have seen. Costs upstream one small request, which concurrent reads share.
-    fn latest(&self, served: &ServedResource) -> impl Future<Output = Latest> + Send;
+    fn latest<'a>(&'a self, served: &'a ServedResource) -> BoxFuture<'a, Latest>;
 
     /// Forwards a request. The response's lifetime is the extension [`ForwardLifetime`].
-    fn forward(
-        &self,
-        request: ForwardRequest,
-    ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
-
-    /// Whether other gateways may take caches over. If not, their requests are forwarded.
-    fn hands_over(&self) -> bool {
-        false
-    }
+    fn forward(&self, request: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>>;
 
     /// Whether clients should come here: all is ready, and no drain has begun.
     fn takes_clients(&self) -> bool {
@@ -265,12 +255,12 @@ pub trait Resources: Send + Sync + 'static {
     ///
     /// # Errors
     /// The response if the cache is not handed over.
-    fn hand_over(
-        &self,
-        _: &CacheKey,
+    fn hand_over<'a>(
+        &'a self,
+        _: &'a CacheKey,
         _: Peer,
-    ) -> impl Future<Output = Result<Response<Self::Forwarded>, Status>> + Send {
-        async { Err(Status::unknown_resource()) }
+    ) -> BoxFuture<'a, Result<Response<ForwardedBody>, Status>> {
+        Box::pin(std::future::ready(Err(Status::unknown_resource())))
     }
 
     /// The recorder of a resource's watches.
@@ -283,11 +273,6 @@ pub trait Resources: Send + Sync + 'static {
 
     /// The metrics of a resource's lists, if there are any.
     fn list_metrics(&self, _: &CacheKey) -> Option<ListMetrics> {
-        None
-    }
-
-    /// The metrics of connections and bad requests, if there are any.
-    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
         None
     }
 

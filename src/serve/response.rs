@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderValue, Response, StatusCode};
 
-use super::body::AnswerBody;
+use super::service::ServiceResponse;
 use crate::protocol::status::NO_CACHE;
 use crate::protocol::websocket::{Framing, WebSocketUpgrade};
 
@@ -27,10 +27,7 @@ pub(super) fn stale_warning(age: Duration) -> Option<HeaderValue> {
 }
 
 /// Turns the response to a watch into one over WebSocket; the body stays the watch. Errors stay as they are.
-pub(super) fn switched<F>(
-    response: Response<AnswerBody<F>>,
-    upgrade: &WebSocketUpgrade,
-) -> Response<AnswerBody<F>> {
+pub(super) fn switched(response: ServiceResponse, upgrade: &WebSocketUpgrade) -> ServiceResponse {
     if response.status() != StatusCode::OK {
         return response;
     }

@@ -13,7 +13,7 @@ use crate::audit::Audit;
 use crate::auth::guard::Guard;
 use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
-use crate::metrics::BadRequest;
+use crate::metrics::{BadRequest, ListenerMetrics};
 
 /// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
 const LOAD_REQUESTS_MAX: usize = 32;
@@ -21,13 +21,13 @@ const LOAD_REQUESTS_MAX: usize = 32;
 /// Lists that wait to rewind a snapshot. Each holds a permit of its own; those beyond are forwarded.
 const REWINDS_WAITING_MAX: usize = 1024;
 
-/// Answers requests from the caches of `R`, or forwards them. Cloning is cheap; clones share everything.
-#[derive(Debug)]
-pub struct Service<R> {
-    pub(super) resources: Arc<R>,
+/// Answers requests from caches, or forwards them. Cloning is cheap; clones share everything.
+#[derive(Clone)]
+pub struct Service {
+    pub(super) resources: Arc<dyn Resources>,
+    pub(super) metrics: Arc<ListenerMetrics>,
     pub(super) compressor: BlockCompressor,
-    /// `None` means no limits.
-    pub(super) admission: Option<Admission>,
+    pub(super) admission: Admission,
     /// `None` means that callers are neither authenticated nor authorized.
     pub(super) guard: Option<Guard>,
     /// `None` means no audit log.
@@ -43,36 +43,24 @@ pub struct Service<R> {
     pub(super) load_permits: Permits,
 }
 
-impl<R> Clone for Service<R> {
-    fn clone(&self) -> Self {
-        Self {
-            resources: Arc::clone(&self.resources),
-            compressor: self.compressor.clone(),
-            admission: self.admission.clone(),
-            guard: self.guard.clone(),
-            audit: self.audit.clone(),
-            users: self.users.clone(),
-            rewinding: self.rewinding.clone(),
-            requests_per_goaway: self.requests_per_goaway,
-            connections: self.connections.clone(),
-            load_permits: self.load_permits.clone(),
-        }
-    }
-}
+pub(crate) type ServiceResponse = Response<AnswerBody>;
 
-pub(super) type ServiceResponse<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
-
-impl<R: Resources> Service<R> {
-    /// A service for these resources, without limits, authentication and audit log.
+impl Service {
+    /// A service for these resources, without authentication and audit log.
     #[must_use]
-    pub fn new(resources: Arc<R>) -> Self {
+    pub fn new(
+        resources: Arc<dyn Resources>,
+        admission: Admission,
+        metrics: ListenerMetrics,
+    ) -> Self {
         // Compress on half of the cores, so that the other half can serve.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let compressor = BlockCompressor::new(cores / 2);
         Self {
             resources,
+            metrics: Arc::new(metrics),
             compressor,
-            admission: None,
+            admission,
             guard: None,
             audit: None,
             users: Users::default(),
@@ -83,13 +71,10 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    /// Sets the limits on lists, watches and memory.
+    /// Replaces the limits on lists, watches and memory.
     #[must_use]
     pub fn bounded(self, admission: Admission) -> Self {
-        Self {
-            admission: Some(admission),
-            ..self
-        }
+        Self { admission, ..self }
     }
 
     /// Authenticates and authorizes callers: for what memory may answer, before anything else is done.
@@ -113,21 +98,19 @@ impl<R: Resources> Service<R> {
         Self { audit, ..self }
     }
 
-    /// The limits, if there are any.
+    /// The limits.
     #[must_use]
-    pub fn admission(&self) -> Option<&Admission> {
-        self.admission.as_ref()
+    pub const fn admission(&self) -> &Admission {
+        &self.admission
     }
 
-    /// The resources that this service answers from.
+    /// The metrics of connections and bad requests.
     #[must_use]
-    pub fn resources(&self) -> &Arc<R> {
-        &self.resources
+    pub fn metrics(&self) -> &ListenerMetrics {
+        &self.metrics
     }
 
     pub(super) fn count_bad_request(&self, fault: BadRequest) {
-        if let Some(metrics) = self.resources.listener_metrics() {
-            metrics.bad_requests.inc(fault);
-        }
+        self.metrics.bad_requests.inc(fault);
     }
 }

@@ -3,6 +3,7 @@
 mod load;
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,15 +22,17 @@ use tokio::time::Instant;
 use super::Service;
 use super::gzip::PLAIN_LEN_MAX;
 use super::resources::{
-    Availability, FillWait, ForwardPermit, ForwardRequest, Latest, RequestOutcome, Resources,
-    VersionReach,
+    Availability, BoxFuture, FillWait, ForwardPermit, ForwardRequest, ForwardedBody, Latest,
+    RequestOutcome, Resources, VersionReach,
 };
 use super::unhandled::is_escaped_well;
 use crate::admission::Admission;
+use crate::admission::samples::unlimited;
 use crate::cache::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
 use crate::connection::ClientBody;
 use crate::fairness::{Peer, Permits};
+use crate::metrics::Metrics;
 use crate::protocol::{AUDIT_ID, audit_id};
 use crate::resource::{CacheKey, Encoding, Layout, ResourceVersion};
 use crate::selector::{LabelSelector, Selector};
@@ -63,10 +66,13 @@ struct Stage {
 }
 
 impl Resources for Stage {
-    type Forwarded = Full<Bytes>;
-
-    async fn availability(&self, key: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        if key.gvr != self.served.cache.kind().gvr || self.is_given_up {
+    fn availability<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        let availability = if key.gvr != self.served.cache.kind().gvr || self.is_given_up {
             Availability::Forwarded(None)
         } else if self.filling {
             Availability::Filling {
@@ -74,7 +80,8 @@ impl Resources for Stage {
             }
         } else {
             Availability::Ready(self.served.clone())
-        }
+        };
+        Box::pin(ready(availability))
     }
 
     fn before_history(&self, _: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
@@ -85,20 +92,22 @@ impl Resources for Stage {
         version <= self.lost
     }
 
-    async fn version_reach(&self, _: &CacheKey, _: ResourceVersion) -> VersionReach {
-        self.reach
+    fn version_reach<'a>(
+        &'a self,
+        _: &'a CacheKey,
+        _: ResourceVersion,
+    ) -> BoxFuture<'a, VersionReach> {
+        Box::pin(ready(self.reach))
     }
 
-    async fn latest(&self, _: &ServedResource) -> Latest {
-        self.latest
-            .lock()
-            .unwrap()
-            .take()
-            .unwrap_or(Latest::Unknown)
+    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        let latest = self.latest.lock().unwrap().take();
+        Box::pin(ready(latest.unwrap_or(Latest::Unknown)))
     }
 
-    async fn forward(&self, _: ForwardRequest) -> Response<Full<Bytes>> {
-        Response::new(Full::from("forwarded"))
+    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        let body = Full::from("forwarded").map_err(|never| match never {});
+        Box::pin(ready(Response::new(body.boxed_unsync())))
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
@@ -106,20 +115,16 @@ impl Resources for Stage {
     }
 
     fn answered(&self, _: RequestOutcome<'_>) {}
-
-    fn hands_over(&self) -> bool {
-        true
-    }
 }
 
 struct Scene {
     world: World,
     stage: Arc<Stage>,
-    service: Service<Stage>,
+    service: Service,
     client: SendRequest<Empty<Bytes>>,
 }
 
-async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
+async fn serve(far: tokio::io::DuplexStream, service: Service) {
     let service = service_fn(move |request: Request<Incoming>| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(service.answer(request.into()).await.map(ClientBody::from)) }
@@ -132,12 +137,15 @@ async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
 
 impl Scene {
     async fn with(events_max: usize, filling: bool) -> Self {
-        Self::staged((events_max, 0), None, |stage| stage.filling = filling).await
+        Self::staged((events_max, 0), unlimited(), |stage| {
+            stage.filling = filling
+        })
+        .await
     }
 
     /// A scene after a history was lost, of which clients may hold versions up to `lost`.
     async fn after_loss(lost: u64, adjust: impl FnOnce(&mut Stage)) -> Self {
-        Self::staged((1 << 20, lost), None, adjust).await
+        Self::staged((1 << 20, lost), unlimited(), adjust).await
     }
 
     /// At most this many lists run at once, and none waits.
@@ -151,13 +159,13 @@ impl Scene {
             list_stall_max: Duration::from_secs(2),
             memory_max: 0,
         };
-        let admission = Some(Admission::new(limits, None));
+        let admission = Admission::new(limits, None);
         Self::staged((1 << 20, 0), admission, |_| {}).await
     }
 
     async fn staged(
         (events_max, lost): (usize, u64),
-        admission: Option<Admission>,
+        admission: Admission,
         adjust: impl FnOnce(&mut Stage),
     ) -> Self {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
@@ -175,10 +183,8 @@ impl Scene {
         };
         adjust(&mut stage);
         let stage = Arc::new(stage);
-        let mut service = Service::new(Arc::clone(&stage));
-        if let Some(admission) = admission {
-            service = service.bounded(admission);
-        }
+        let metrics = Metrics::new().unwrap().listener();
+        let service = Service::new(Arc::clone(&stage) as _, admission, metrics);
         let (near, far) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(far, service.clone()));
         let (client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near))

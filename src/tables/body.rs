@@ -116,8 +116,8 @@ impl TableBody {
     }
 
     /// Stores the client's permit until the body is dropped.
-    pub(crate) fn holding(mut self, permit: Option<WatchPermit>) -> Self {
-        self.guards.permit = permit;
+    pub(crate) fn holding(mut self, permit: WatchPermit) -> Self {
+        self.guards.permit = Some(permit);
         self
     }
 

@@ -490,7 +490,7 @@ async fn a_watch_holds_its_place_until_it_is_gone() {
     };
     let admission = crate::admission::Admission::new(limits, None);
     let peer = Peer::UNKNOWN;
-    let body = body.holding(Some(admission.watch(peer).unwrap()));
+    let body = body.holding(admission.watch(peer).unwrap());
     assert!(admission.watch(peer).is_err());
     drop(body);
     assert!(admission.watch(peer).is_ok());

@@ -5,11 +5,12 @@ use std::convert::Infallible;
 use std::task::Waker;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::serve::resources::ForwardedBody;
 use crate::transport::stall::STALL_TIMEOUT;
 use crate::transport::stall::tests::{WINDOW_LEN, connect, request};
 
@@ -38,9 +39,11 @@ impl Body for Script {
 #[track_caller]
 fn check(split: SplitMode, frames: &[usize], expected: &[usize]) {
     let frames = frames.iter().copied().collect();
+    let script = Script { frames }.map_err(|never| match never {});
+    let script = ForwardedBody::new(script);
     let mut body = ClientBody {
         split,
-        ..AnswerBody::Forwarded(Script { frames }, ForwardLifetime::Short).into()
+        ..AnswerBody::Forwarded(script, ForwardLifetime::Short).into()
     };
     let mut got = Vec::new();
     while !body.is_end_stream() {
@@ -65,7 +68,7 @@ fn the_last_byte_before_a_pause_is_a_frame_of_its_own() {
     check(SplitMode::AsItComes, &[9_000, 8_000], &[9_000, 8_000]);
 }
 
-fn whole(_: &http::Request<hyper::body::Incoming>) -> ClientBody<Full<Bytes>> {
+fn whole(_: &http::Request<hyper::body::Incoming>) -> ClientBody {
     let bytes = Bytes::from(vec![b'a'; 20 * WINDOW_LEN as usize]);
     ClientBody {
         split: SplitMode::Divided,

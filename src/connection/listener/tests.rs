@@ -10,8 +10,9 @@ mod stalled;
 
 use http::{Request, Response, StatusCode, Version};
 use std::convert::Infallible;
+use std::future::ready;
 
-use http_body_util::{Empty, Full};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Body;
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -19,12 +20,12 @@ use tokio::time::Instant;
 
 use super::head_timer::IDLE_TIMEOUT;
 use super::*;
+use crate::admission::samples::unlimited;
 use crate::cache::samples::{World, kind};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
-use crate::serve::Service;
 use crate::serve::resources::{
-    Availability, FillWait, ForwardLifetime, ForwardRequest, Latest,
+    Availability, BoxFuture, FillWait, ForwardLifetime, ForwardRequest, ForwardedBody, Latest,
     RequestOutcome as AnsweredRequest, Resources,
 };
 use crate::transport::LINGER_TIME;
@@ -36,21 +37,24 @@ use crate::watch::WatchRecorder;
 struct Upstream(Option<ServedResource>);
 
 impl Resources for Upstream {
-    type Forwarded = Full<Bytes>;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        match &self.0 {
+    fn availability<'a>(
+        &'a self,
+        _: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(ready(match &self.0 {
             Some(served) => Availability::Ready(served.clone()),
             None => Availability::Forwarded(None),
-        }
+        }))
     }
 
-    async fn latest(&self, _: &ServedResource) -> Latest {
-        Latest::Unknown
+    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        Box::pin(ready(Latest::Unknown))
     }
 
-    async fn forward(&self, _: ForwardRequest) -> Response<Self::Forwarded> {
-        Response::new(Full::from("whole"))
+    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        Box::pin(ready(boxed(Response::new(Full::from("whole")))))
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
@@ -60,15 +64,24 @@ impl Resources for Upstream {
     fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
-fn connection() -> ClientConnection<Service<Upstream>> {
+/// The response of an upstream.
+fn boxed<B>(response: Response<B>) -> Response<ForwardedBody>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    response.map(|body| ForwardedBody::new(body.map_err(|never| match never {})))
+}
+
+fn connection() -> ClientConnection {
     connection_to(Upstream::default())
 }
 
-fn connection_to<R: Resources>(upstream: R) -> ClientConnection<Service<R>> {
-    connection_of(Service::new(Arc::new(upstream)))
+fn connection_to(upstream: impl Resources) -> ClientConnection {
+    let metrics = Metrics::new().unwrap().listener();
+    connection_of(Service::new(Arc::new(upstream), unlimited(), metrics))
 }
 
-fn connection_of<S: HttpService>(service: S) -> ClientConnection<S> {
+fn connection_of(service: Service) -> ClientConnection {
     ClientConnection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         decision: AcceptDecision::Served,
@@ -418,37 +431,31 @@ async fn an_http2_connection_that_was_ended_is_heard_until_its_client_closes_it(
 }
 
 /// Answers every request with the response of a function, as if it were forwarded.
-struct Forwarding<F> {
-    answer: F,
-    metrics: Option<ListenerMetrics>,
-}
+struct Forwarding<F>(F);
 
-impl<F, B> Resources for Forwarding<F>
+impl<F> Resources for Forwarding<F>
 where
-    F: Fn(ForwardRequest) -> Response<B> + Send + Sync + 'static,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    F: Fn(ForwardRequest) -> Response<ForwardedBody> + Send + Sync + 'static,
 {
-    type Forwarded = B;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        Availability::Forwarded(None)
+    fn availability<'a>(
+        &'a self,
+        _: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(ready(Availability::Forwarded(None)))
     }
 
-    async fn latest(&self, _: &ServedResource) -> Latest {
-        Latest::Unknown
+    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        Box::pin(ready(Latest::Unknown))
     }
 
-    async fn forward(&self, request: ForwardRequest) -> Response<B> {
-        (self.answer)(request)
+    fn forward(&self, request: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        Box::pin(async move { (self.0)(request) })
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(())
-    }
-
-    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
-        self.metrics.as_ref()
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
@@ -460,14 +467,11 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let drain = Drain::new();
-    let fragile = Forwarding {
-        answer: |request: ForwardRequest| {
-            assert_ne!(request.request.http.uri().path(), "/panic", "planted");
-            Response::new(Full::from("whole"))
-        },
-        metrics: Some(metrics.listener()),
-    };
-    let service = Service::new(Arc::new(fragile));
+    let fragile = Forwarding(|request: ForwardRequest| {
+        assert_ne!(request.request.http.uri().path(), "/panic", "planted");
+        boxed(Response::new(Full::from("whole")))
+    });
+    let service = Service::new(Arc::new(fragile), unlimited(), metrics.listener());
     let running = tokio::spawn(run(listener, None, service, drain.clone()));
 
     let mut client = TcpStream::connect(address).await.unwrap();
@@ -502,7 +506,7 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
 
 /// An upstream that accepts every protocol upgrade and passes the client's end of the tunnel to the test.
 fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> impl Resources {
-    let answer = move |forward: ForwardRequest| {
+    Forwarding(move |forward: ForwardRequest| {
         let mut request = forward.request.http;
         let mut answer = Response::new(Full::<Bytes>::default());
         let headers = request.headers();
@@ -511,12 +515,8 @@ fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> i
             *answer.headers_mut() = headers.clone();
             sender.try_send(hyper::upgrade::on(&mut request)).unwrap();
         }
-        answer
-    };
-    Forwarding {
-        answer,
-        metrics: None,
-    }
+        boxed(answer)
+    })
 }
 
 #[tokio::test]
@@ -575,15 +575,11 @@ impl Body for EndlessBody {
 /// Answers one request with an [`EndlessBody`].
 fn endless(lifetime: ForwardLifetime, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
     let dropped = std::sync::Mutex::new(Some(dropped));
-    let answer = move |_: ForwardRequest| {
+    Forwarding(move |_: ForwardRequest| {
         let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
         answer.extensions_mut().insert(lifetime);
-        answer
-    };
-    Forwarding {
-        answer,
-        metrics: None,
-    }
+        boxed(answer)
+    })
 }
 
 /// How long the connection of a client stays open that receives an endless response and reads one frame every `pace`, or nothing.
@@ -629,7 +625,6 @@ async fn time_open(
     };
     let (start, mut body) = (Instant::now(), answer.unwrap().into_body());
     tasks.spawn(async move {
-        use http_body_util::BodyExt;
         while let Some(pace) = pace {
             tokio::time::sleep(pace).await;
             let _ = body.frame().await;
@@ -677,6 +672,6 @@ fn the_task_of_a_connection_is_small() {
     fn len_of<A, B, C, F: Fn(A, B, C) -> T, T>(_: F) -> usize {
         size_of::<T>()
     }
-    let len = len_of(ClientConnection::<Service<Upstream>>::run);
+    let len = len_of(ClientConnection::run);
     assert!(len <= 2_048, "{len} bytes");
 }

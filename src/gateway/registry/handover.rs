@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::info;
 
@@ -11,11 +12,11 @@ use super::Registry;
 use crate::cache_rule::ApiServiceKnowledge;
 use crate::fairness::Peer;
 use crate::gateway::consistency::may_be_read_later;
-use crate::gateway::forwarded::ForwardedBody;
 use crate::gateway::handover::{CacheHandover, Handover};
 use crate::gateway::slot::SlotState;
 use crate::protocol::status::Status;
 use crate::resource::CacheKey;
+use crate::serve::resources::ForwardedBody;
 use crate::upstream::driver::cluster_uid;
 
 /// How long a handover waits for the cluster's uid. Where this gateway may not read it, the other one compares objects only.
@@ -68,7 +69,7 @@ impl Registry {
             }
         };
         let response = self.offers.begin(permit, served, cluster);
-        Ok(response.map(|body| ForwardedBody::Handover(Box::new(body))))
+        Ok(response.map(|body| ForwardedBody::new(body.map_err(Into::into))))
     }
 
     /// Starts the caches that other gateways have, because their clients will come here. The gateway is not ready before these caches are,

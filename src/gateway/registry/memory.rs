@@ -71,8 +71,8 @@ impl Registry {
         &self.settings.limits.live
     }
 
-    pub(in crate::gateway) const fn admission(&self) -> Option<&Admission> {
-        self.settings.admission.as_ref()
+    pub(in crate::gateway) const fn admission(&self) -> &Admission {
+        &self.settings.admission
     }
 
     pub(super) fn is_pinned(&self, key: &CacheKey) -> bool {
@@ -127,9 +127,7 @@ impl Registry {
         self.cuts.set(decision.history);
         self.room.set(decision.room);
         self.state().pressure = level;
-        if let Some(admission) = &self.settings.admission {
-            admission.set_memory_short(decision.refuses);
-        }
+        self.settings.admission.set_memory_short(decision.refuses);
         for (_, slot) in self.slots() {
             slot.bound_frames(level.includes(PressureStep::Frames));
             if decision.drops_frames {

@@ -7,10 +7,10 @@ use crate::passthrough::Passthrough;
 
 impl Registry {
     /// The admission that limits the peer's lists and watches.
-    pub(super) fn admission_of(&self, peer: Peer) -> Option<&Admission> {
+    pub(super) fn admission_of(&self, peer: Peer) -> &Admission {
         match &self.operators {
-            Some(operators) if peer.is_operator() => Some(&operators.admission),
-            Some(_) | None => self.settings.admission.as_ref(),
+            Some(operators) if peer.is_operator() => &operators.admission,
+            Some(_) | None => &self.settings.admission,
         }
     }
 

@@ -19,6 +19,7 @@ use super::super::live::LiveLimits;
 use tokio::time::Instant;
 
 use super::*;
+use crate::admission::samples::unlimited;
 use crate::auth::guard::Forwarding;
 use crate::cache::samples::keep;
 use crate::cache_rule::ApiService;
@@ -58,7 +59,7 @@ async fn registry(address: SocketAddr) -> Registry {
             coalesce_delay_max: Duration::ZERO,
             live: LiveLimits::generous(),
         },
-        admission: None,
+        admission: unlimited(),
         is_guarded: false,
         hooks: Hooks::default(),
         checkpoints: None,

@@ -1,6 +1,7 @@
 //! Which headers are forwarded.
 
 use super::*;
+use crate::auth::impersonation::impersonates;
 
 fn headers(lines: &[(&str, &str)]) -> HeaderMap {
     lines

@@ -6,7 +6,7 @@ use super::*;
 /// Sends `bytes` to a connection, lets some time pass, and drains. Returns how the connection ended, and how long after the drain began.
 async fn drained<F>(
     bytes: &[u8],
-    run: impl FnOnce(ClientConnection<Service<Upstream>>, Transport) -> F,
+    run: impl FnOnce(ClientConnection, Transport) -> F,
 ) -> (Result<(), ConnectionFailure>, Duration)
 where
     F: Future<Output = Result<(), ConnectionFailure>> + Send + 'static,
@@ -85,25 +85,29 @@ async fn a_client_that_ignores_goaway_is_cut_though_it_goes_on() {
 struct Slow;
 
 impl Resources for Slow {
-    type Forwarded = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        Availability::Forwarded(None)
+    fn availability<'a>(
+        &'a self,
+        _: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(ready(Availability::Forwarded(None)))
     }
 
-    async fn latest(&self, _: &ServedResource) -> Latest {
-        Latest::Unknown
+    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        Box::pin(ready(Latest::Unknown))
     }
 
-    async fn forward(&self, _: ForwardRequest) -> Response<Self::Forwarded> {
-        use http_body_util::BodyExt as _;
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        let parts = futures::stream::unfold(0, |count| async move {
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            let frame = http_body::Frame::data(Bytes::from_static(b"part"));
-            (count < 2).then_some((Ok::<_, Infallible>(frame), count + 1))
-        });
-        Response::new(http_body_util::StreamBody::new(parts).boxed_unsync())
+    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let parts = futures::stream::unfold(0, |count| async move {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                let frame = http_body::Frame::data(Bytes::from_static(b"part"));
+                (count < 2).then_some((Ok::<_, Infallible>(frame), count + 1))
+            });
+            boxed(Response::new(http_body_util::StreamBody::new(parts)))
+        })
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {

@@ -21,14 +21,12 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-fn connection_over_tls(metrics: &Metrics) -> ClientConnection<impl HttpService> {
-    let resources = Forwarding {
-        answer: |_: ForwardRequest| Response::new(Full::<Bytes>::default()),
-        metrics: Some(metrics.listener()),
-    };
+fn connection_over_tls(metrics: &Metrics) -> ClientConnection {
+    let upstream = Forwarding(|_: ForwardRequest| boxed(Response::new(Full::default())));
+    let service = Service::new(Arc::new(upstream), unlimited(), metrics.listener());
     ClientConnection {
         tls: Some(tls().load_full().into()),
-        ..connection_to(resources)
+        ..connection_of(service)
     }
 }
 

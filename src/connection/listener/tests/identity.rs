@@ -9,19 +9,15 @@ use crate::tls::tests::samples::{Authority, Folder, Pair, client, connector, nam
 
 /// Answers with the number of certificates that the request carries, followed by the first of them.
 fn echo_identity() -> impl Resources {
-    let answer = |request: ForwardRequest| {
+    Forwarding(|request: ForwardRequest| {
         let identity = request.request.connection.identity;
         assert_eq!(identity.peer, request.caller.peer);
         assert_eq!(identity.peer, IpAddr::from([127, 0, 0, 1]).into());
         let count = [u8::try_from(identity.certificates.len()).unwrap()];
         let first = identity.certificates.first();
         let first = first.map_or(&[][..], |certificate| certificate.as_ref());
-        Response::new(Full::from([&count, first].concat()))
-    };
-    Forwarding {
-        answer,
-        metrics: None,
-    }
+        boxed(Response::new(Full::from([&count, first].concat())))
+    })
 }
 
 struct Server {
@@ -41,7 +37,11 @@ async fn serve(authority: &Authority, tls: bool) -> Server {
     running.spawn(run(
         listener,
         tls,
-        Service::new(Arc::new(echo_identity())),
+        Service::new(
+            Arc::new(echo_identity()),
+            unlimited(),
+            Metrics::new().unwrap().listener(),
+        ),
         Drain::new(),
     ));
     Server {

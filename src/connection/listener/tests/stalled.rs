@@ -18,7 +18,6 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
 /// Serves one cache, forwards everything else to endless responses, and reports the ends of watches.
 struct Server {
     served: ServedResource,
-    metrics: ListenerMetrics,
     ends: Arc<EndRecorder>,
 }
 
@@ -32,28 +31,27 @@ impl WatchRecorder for EndRecorder {
 }
 
 impl Resources for Server {
-    type Forwarded = EndlessBody;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        Availability::Ready(self.served.clone())
+    fn availability<'a>(
+        &'a self,
+        _: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(ready(Availability::Ready(self.served.clone())))
     }
 
-    async fn latest(&self, _: &ServedResource) -> Latest {
-        Latest::Unknown
+    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        Box::pin(ready(Latest::Unknown))
     }
 
-    async fn forward(&self, _: ForwardRequest) -> Response<EndlessBody> {
+    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
         let mut answer = Response::new(EndlessBody(None));
         answer.extensions_mut().insert(ForwardLifetime::Short);
-        answer
+        Box::pin(ready(boxed(answer)))
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::clone(&self.ends) as _
-    }
-
-    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
-        Some(&self.metrics)
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
@@ -62,7 +60,7 @@ impl Resources for Server {
 /// A server with a long object, the metrics of its connections, and the ends of its watches.
 struct Stage {
     _world: World,
-    server: Arc<Server>,
+    service: Service,
     ends: mpsc::Receiver<WatchEnd>,
 }
 
@@ -73,20 +71,20 @@ impl Stage {
         let change = world.write("a/long", None);
         world.apply(vec![change]);
         let (sender, ends) = mpsc::channel(8);
-        let server = Arc::new(Server {
+        let server = Server {
             served,
-            metrics: Metrics::new().unwrap().listener(),
             ends: Arc::new(EndRecorder(sender)),
-        });
+        };
+        let metrics = Metrics::new().unwrap().listener();
         Self {
             _world: world,
-            server,
+            service: Service::new(Arc::new(server), unlimited(), metrics),
             ends,
         }
     }
 
-    fn connection(&self) -> ClientConnection<Service<Server>> {
-        connection_of(Service::new(Arc::clone(&self.server)))
+    fn connection(&self) -> ClientConnection {
+        connection_of(self.service.clone())
     }
 
     /// Waits for the end of a watch, which must be that of a client that has stopped reading, and was counted.
@@ -104,7 +102,7 @@ impl Stage {
     }
 
     fn count(&self) -> u64 {
-        self.server.metrics.streams_stalled.total()
+        self.service.metrics().streams_stalled.total()
     }
 }
 
