@@ -199,7 +199,7 @@ fn decided(refusal: CallerRefusal, caller: &Caller, access: Access) -> CallerRef
     }
 }
 
-fn json<F>(value: &impl Serialize) -> Response<AnswerBody<F>> {
+fn json(value: &impl Serialize) -> Response<AnswerBody> {
     let json = serde_json::to_vec(value).unwrap_or_default();
     let mut response = Response::new(AnswerBody::whole(Bytes::from(json)));
     let json = HeaderValue::from_static("application/json");
