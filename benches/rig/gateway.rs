@@ -1,6 +1,6 @@
 //! The whole downstream path around one cache: the serving side of a gateway, without upstream and its wiring.
 
-use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::Response;
-use http_body_util::{Empty, combinators::BoxBody};
+use http_body_util::{BodyExt, Empty};
+use kube_fanout::admission::{Admission, AdmissionLimits};
 use kube_fanout::cache::{CacheWriter, Change, Retention};
 use kube_fanout::connection::listener;
 use kube_fanout::decode::{WatchLine, scan_line};
@@ -18,7 +19,8 @@ use kube_fanout::resource::{
 };
 use kube_fanout::serve::Service;
 use kube_fanout::serve::resources::{
-    Availability, FillWait, ForwardRequest, Latest, Peer, RequestOutcome, Resources,
+    Availability, BoxFuture, FillWait, ForwardRequest, ForwardedBody, Latest, Peer, RequestOutcome,
+    Resources,
 };
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, ServedResource};
@@ -34,6 +36,17 @@ const RETENTION: Retention = Retention {
     events_max: 16_384,
     bytes_max: 64 << 20,
     age_max: Duration::from_secs(1),
+};
+
+/// None of them is reached.
+const LIMITS: AdmissionLimits = AdmissionLimits {
+    connections_max: 100_000,
+    watches_max: 100_000,
+    lists_max: 1_000,
+    lists_waiting_max: 0,
+    list_wait_max: Duration::ZERO,
+    list_stall_max: Duration::from_secs(60),
+    memory_max: 0,
 };
 
 /// A gateway that serves exactly one cached resource.
@@ -57,18 +70,22 @@ impl WatchRecorder for Counters {
 }
 
 impl Resources for OneCache {
-    type Forwarded = BoxBody<Bytes, Infallible>;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        Availability::Ready(self.served.clone())
+    fn availability<'a>(
+        &'a self,
+        _: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(ready(Availability::Ready(self.served.clone())))
     }
 
-    async fn latest(&self, served: &ServedResource) -> Latest {
-        Latest::At(served.hub.reached().version)
+    fn latest<'a>(&'a self, served: &'a ServedResource) -> BoxFuture<'a, Latest> {
+        Box::pin(ready(Latest::At(served.hub.reached().version)))
     }
 
-    async fn forward(&self, _: ForwardRequest) -> Response<Self::Forwarded> {
-        Response::new(BoxBody::new(Empty::new()))
+    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        let body = Empty::new().map_err(|never| match never {});
+        Box::pin(ready(Response::new(body.boxed_unsync())))
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
@@ -126,7 +143,11 @@ pub(crate) async fn serve(
     tokio::spawn(listener::run(
         listener,
         tls.map(|settings| Arc::new(ArcSwap::new(settings))),
-        Service::new(Arc::new(resources)),
+        Service::new(
+            Arc::new(resources),
+            Admission::new(LIMITS, None),
+            metrics.listener(),
+        ),
         Drain::new(),
     ));
     Ok(address)
