@@ -114,9 +114,7 @@
 )]
 
 // In every build.
-mod blocking;
 pub mod informer;
-pub mod upstream;
 
 #[cfg(feature = "gateway")]
 use kube_fanout_cache::sync;
@@ -124,12 +122,14 @@ use kube_fanout_cache::sync;
 pub use kube_fanout_cache::{cache, fairness, view};
 #[cfg(feature = "gateway")]
 pub use kube_fanout_protocol as protocol;
+pub use kube_fanout_upstream as upstream;
+#[cfg(feature = "gateway")]
+use kube_fanout_upstream::blocking;
+#[cfg(feature = "gateway")]
+pub use kube_fanout_upstream::error_chain;
+#[cfg(feature = "client")]
+pub use kube_fanout_upstream::{log_limit, net};
 pub use kube_fanout_wire::{decode, resource, selector};
-
-#[cfg(feature = "client")]
-pub mod log_limit;
-#[cfg(feature = "client")]
-pub mod net;
 
 // Only with the feature `gateway`. Each has an attribute of its own, because rustfmt does not find modules in macros, `cfg_select!` included.
 #[cfg(feature = "gateway")]
@@ -160,8 +160,6 @@ pub mod connection;
 pub mod demo;
 #[cfg(feature = "gateway")]
 pub mod embedded;
-#[cfg(feature = "gateway")]
-pub mod error_chain;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "gateway")]

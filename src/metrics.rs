@@ -11,8 +11,6 @@ mod audit;
 mod authentication;
 mod authorization;
 mod cache;
-#[cfg(test)]
-pub(crate) mod captured_log;
 mod checkpoint;
 mod contact_log;
 mod downstream;
@@ -43,6 +41,9 @@ use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 use tokio::time::Instant;
 
 use crate::build_info;
+
+#[cfg(test)]
+pub(crate) use kube_fanout_upstream::samples::captured_log;
 
 pub use admission::{AdmissionMetrics, Shortages};
 pub use audit::AuditMetrics;

@@ -100,7 +100,7 @@ impl<F: Fetch> Fetch for LocalFetch<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::driver::tests::scripted::Script;
+    use crate::upstream::driver::samples::scripted::Script;
 
     /// Whether a response of this purpose is used while the APIServices of its name are these, and whether they are read.
     async fn is_used(purpose: RequestPurpose, items: Result<&str, u16>) -> (bool, bool) {

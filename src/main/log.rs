@@ -97,12 +97,41 @@ fn spans(_: &ProcessTask) -> anyhow::Result<(Option<SpanLayer>, Option<SpanExpor
 
 /// The filter as the subscriber needs it. Whatever the filter is, its changes are logged, and spans are not.
 fn targets(filter: &LogFilter) -> Targets {
-    // Nobody can hide who changed the filter.
     let modules = filter.modules().iter();
-    let modules = modules.filter(|(module, _)| !module.starts_with(FILTER_MODULE));
+    let targets = modules.flat_map(|(module, level)| {
+        let targets = targets_of(module).into_iter();
+        targets.map(|target| (target, *level))
+    });
+    // Nobody can hide who changed the filter.
+    let targets = targets.filter(|(target, _)| !target.starts_with(FILTER_MODULE));
     Targets::new()
         .with_default(filter.rest())
-        .with_targets(modules.map(|(module, level)| (module.as_str(), *level)))
+        .with_targets(targets)
         .with_target(FILTER_MODULE, LevelFilter::INFO)
         .with_target(SPAN_TARGET, LevelFilter::OFF)
+}
+
+/// A filter names all modules as of one crate: `kube_fanout::upstream` is the crate `kube_fanout_upstream`.
+fn targets_of(module: &str) -> Vec<String> {
+    let mut targets = vec![module.to_owned()];
+    if let Some(room) = module.strip_prefix("kube_fanout::") {
+        targets.push(format!("kube_fanout_{room}"));
+    }
+    targets
+}
+
+#[test]
+fn modules_that_are_crates_have_their_level() {
+    use tracing::Level;
+
+    let filter = "error,kube_fanout::upstream=debug,kube_fanout::upstream::client=info";
+    let targets = targets(&filter.parse().unwrap());
+    for (target, level, is_logged) in [
+        ("kube_fanout_upstream::driver", Level::DEBUG, true),
+        ("kube_fanout_upstream::client::renewal", Level::DEBUG, false),
+        ("kube_fanout_upstream::client::renewal", Level::INFO, true),
+        ("kube_fanout_informer", Level::WARN, false),
+    ] {
+        assert_eq!(targets.would_enable(target, &level), is_logged, "{target}");
+    }
 }

@@ -43,6 +43,7 @@ impl Wake for Wakes {
 mod catch_up;
 mod recall;
 mod scheduled_end;
+mod simulated_upstream;
 mod slices;
 mod table;
 mod uncuttable;

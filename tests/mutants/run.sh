@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Mutation tests with cargo-mutants: makes small changes to the code, one at a time, and checks whether a test notices.
 #
-#   run.sh cache|view|selector [ARGUMENT...]   in a crate that builds in seconds: first with the tests of that module; mutants that these
-#                                              miss, with all tests of that crate
-#   run.sh reflector|serving [ARGUMENT...]     reflector; delivery and admission: in the gateway's crate, about a minute per mutant
+#   run.sh cache|view|selector|reflector [ARGUMENT...]   in a crate that builds in seconds: first with the tests of that module; mutants
+#                                                        that these miss, with all tests of that crate
+#   run.sh serving [ARGUMENT...]                         delivery and admission, in the gateway's crate: about a minute per mutant
 #
 # ARGUMENTs are passed to cargo-mutants, such as --file src/cache/src/cache/ring.rs, --shard 0/4 or --list. Results are in
 # target/mutants/NAME/mutants.out; a table of them is printed at the end. Mutants that no test can detect are listed, with the reason, in
@@ -38,7 +38,7 @@ options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Deb
 # crate PACKAGE MODULE [ARGUMENT...]: mutants of a module of a small crate, first with the module's tests, then with all of the crate.
 crate() {
     local package=$1 module=$2 files code=0
-    files=$(echo src/*/src/"$module.rs")
+    files=$(echo src/"${package#kube-fanout-}"/src/"$module.rs")
     shift 2
     local mutants=(cargo mutants --dir . --package "$package" "${options[@]}" --jobs 2 --file "$files" --file "${files%.rs}/**" "$@")
     rm -f "$first"
@@ -53,9 +53,7 @@ crate() {
 cache() { crate kube-fanout-cache cache "$@"; }
 view() { crate kube-fanout-cache view "$@"; }
 selector() { crate kube-fanout-wire selector "$@"; }
-reflector() {
-    cargo mutants --dir . --package kube-fanout "${options[@]}" --file src/upstream/reflector.rs --file 'src/upstream/reflector/**' "$@" -- --lib -- reflector
-}
+reflector() { crate kube-fanout-upstream reflector "$@"; }
 
 serving() {
     cargo mutants --dir . --package kube-fanout "${options[@]}" --file src/watch/delivery.rs --file 'src/watch/delivery/**' \

@@ -42,7 +42,7 @@ impl Source {
         parts.iter().any(|part| {
             matches!(
                 *part,
-                "tests" | "tests.rs" | "samples.rs" | "models" | "models.rs"
+                "tests" | "tests.rs" | "samples" | "samples.rs" | "models" | "models.rs"
             )
         })
     }
@@ -95,9 +95,11 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            // Skip the program `kube-fanout-top`, and the build output of workspace members.
-            let is_program = path.ends_with("src/top");
-            if !is_program && path.file_name().is_none_or(|name| name != "target") {
+            // Skip the program `kube-fanout-top`, examples, and the build output of workspace members.
+            let is_skipped = ["src/top", "examples", "target"]
+                .iter()
+                .any(|end| path.ends_with(end));
+            if !is_skipped {
                 collect(&path, found);
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::resource::Gvr;
 use crate::upstream::driver::RequestPurpose;
-use crate::upstream::driver::tests::scripted::{
+use crate::upstream::driver::samples::scripted::{
     Asked, Feed, Script, bookmark, marker, push, settled, sort_of,
 };
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::cache::WatchCache;
 use crate::cache::samples::{World, kind};
 use crate::resource::Layout;
-use crate::upstream::driver::tests::scripted::{Asked, Script};
+use crate::upstream::driver::samples::scripted::{Asked, Script};
 use crate::view::Hub;
 
 struct Scene {

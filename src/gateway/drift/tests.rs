@@ -8,7 +8,7 @@ use crate::cache::samples::{Sample as CachedSample, World, kind};
 use crate::gateway::drain_flag::DrainFlag;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
-use crate::upstream::driver::tests::scripted::{Asked, Script};
+use crate::upstream::driver::samples::scripted::{Asked, Script};
 use crate::view::Hub;
 
 const KEYS: [&str; 6] = ["a-b/x", "a/x", "a/y", "a/z", "b/x", "b/y"];

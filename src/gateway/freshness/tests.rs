@@ -7,7 +7,7 @@ use super::*;
 use crate::cache::samples::{World, kind};
 use crate::resource::Layout;
 use crate::upstream::driver::RequestPurpose;
-use crate::upstream::driver::tests::scripted::{Asked, Script, settled, sort_of};
+use crate::upstream::driver::samples::scripted::{Asked, Script, settled, sort_of};
 use crate::view::Hub;
 
 struct Scene {

@@ -20,7 +20,7 @@ use crate::informer::{
 };
 use crate::resource::Gvr;
 use crate::upstream::driver::RequestPurpose;
-use crate::upstream::driver::tests::scripted::{
+use crate::upstream::driver::samples::scripted::{
     Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
 };
 use crate::upstream::reflector::RelistReason;

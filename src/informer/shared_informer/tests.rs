@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::informer::{Notification, Raw};
 use crate::resource::Gvr;
-use crate::upstream::driver::tests::scripted::{Asked, EXPIRED, Feed, Script, marker};
+use crate::upstream::driver::samples::scripted::{Asked, EXPIRED, Feed, Script, marker};
 
 struct Scene {
     requests: mpsc::Receiver<Asked>,

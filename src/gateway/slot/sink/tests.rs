@@ -15,7 +15,7 @@ use crate::gateway::slot::prior_state::{PriorStates, StateOrigin};
 use crate::gateway::slot::state::SlotState;
 use crate::metrics::Metrics;
 use crate::resource::Layout;
-use crate::upstream::driver::tests::scripted::{
+use crate::upstream::driver::samples::scripted::{
     Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
 };
 use crate::upstream::driver::{Driver, ReadSpec};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::resource::replay_random;
-use crate::upstream::driver::tests::failures::{
+use crate::upstream::driver::samples::failures::{
     Reader, SEED_COUNT, Upstream, fail, rows, upstream,
 };
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::informer::{DecodeError, Delta};
-use crate::upstream::driver::tests::simulation::{Model, Server, Shared};
+use crate::upstream::driver::samples::simulation::{Model, Server, Shared};
 
 const WRITES: usize = 250;
 
