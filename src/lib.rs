@@ -33,41 +33,11 @@
 //!
 //! To run a gateway inside another program, pass [`config::ServeSettings`] and a [`shutdown::Drain`] to [`gateway::run`].
 //!
+//! The feature `otlp` sends spans to an OpenTelemetry collector, `profile` offers CPU profiles at the admin port.
+//!
 //! # Writing a controller
 //!
-//! A shared informer keeps a local copy of a collection up to date, and calls handlers when it changes. It works with a gateway and
-//! with any API server:
-//!
-//! ```no_run
-//! use std::sync::Arc;
-//!
-//! use k8s_openapi::api::core::v1::Pod;
-//! use kube_fanout::informer::{ListWatch, SharedInformerFactory};
-//! use kube_fanout::upstream::client::{Client, ConnectSource};
-//!
-//! # async fn count_pods() -> Result<(), Box<dyn std::error::Error>> {
-//! let source = ConnectSource::url("http://127.0.0.1:8443")?;
-//! let factory = SharedInformerFactory::new(Arc::new(Client::connect(source).await?));
-//! let pods = factory.informer(ListWatch::<Pod>::of_kind().with_labels("tier=backend"));
-//!
-//! factory.start();
-//! factory.wait_for_cache_sync().await?;
-//! println!("{} pods", pods.store().len());
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! Read [`informer`] first: it shows handlers and indices, and has a table from client-go's names to the names here.
-//! [`upstream::client`] connects to API servers. `docs/INFORMER.md` describes the behaviour case by case, and `docs/examples` has two
-//! complete programs. A controller does not need the gateway:
-//!
-//! | cargo feature | what it adds |
-//! |---|---|
-//! | `informer` | reflector, queue of deltas, indexer and shared informers; they read through the trait [`upstream::driver::Fetch`] |
-//! | `client` | `informer`, and a client with kubeconfig, service accounts, TLS and credential plugins |
-//! | `gateway` (default) | `client`, the gateway, the embedded API server, the demo and the program `kube-fanout` |
-//! | `otlp` | `gateway`, and spans for an OpenTelemetry collector |
-//! | `profile` | `gateway`, and CPU profiles at the admin port |
+//! The crate `kube-fanout-informer`, here [`informer`], works with a gateway and with any API server, and needs no gateway.
 //!
 //! # How the code is organised
 //!
@@ -104,93 +74,43 @@
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
 //! `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the design.
 
-#![cfg_attr(
-    all(test, not(feature = "gateway")),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "tests of the library alone share samples with those of the gateway"
-    )
-)]
-
-// In every build.
-pub mod informer;
-
-#[cfg(feature = "gateway")]
 use kube_fanout_cache::sync;
-#[cfg(feature = "gateway")]
 pub use kube_fanout_cache::{cache, fairness, view};
-#[cfg(feature = "gateway")]
+pub use kube_fanout_informer as informer;
 pub use kube_fanout_protocol as protocol;
 pub use kube_fanout_upstream as upstream;
-#[cfg(feature = "gateway")]
 use kube_fanout_upstream::blocking;
-#[cfg(feature = "gateway")]
-pub use kube_fanout_upstream::error_chain;
-#[cfg(feature = "client")]
-pub use kube_fanout_upstream::{log_limit, net};
+pub use kube_fanout_upstream::{error_chain, log_limit, net};
 pub use kube_fanout_wire::{decode, resource, selector};
 
-// Only with the feature `gateway`. Each has an attribute of its own, because rustfmt does not find modules in macros, `cfg_select!` included.
-#[cfg(feature = "gateway")]
 pub mod admin;
-#[cfg(feature = "gateway")]
 pub mod admission;
-#[cfg(feature = "gateway")]
 pub mod allocator;
-#[cfg(feature = "gateway")]
 pub mod audit;
-#[cfg(feature = "gateway")]
 pub mod auth;
-#[cfg(feature = "gateway")]
 pub mod build_info;
-#[cfg(feature = "gateway")]
 pub mod cache_rule;
-#[cfg(feature = "gateway")]
 pub mod check;
-#[cfg(feature = "gateway")]
 pub mod checkpoint;
-#[cfg(feature = "gateway")]
 pub mod cli;
-#[cfg(feature = "gateway")]
 pub mod config;
-#[cfg(feature = "gateway")]
 pub mod connection;
-#[cfg(feature = "gateway")]
 pub mod demo;
-#[cfg(feature = "gateway")]
 pub mod embedded;
-#[cfg(feature = "gateway")]
 pub mod gateway;
-#[cfg(feature = "gateway")]
 pub mod log_filter;
-#[cfg(feature = "gateway")]
 pub mod metrics;
-#[cfg(feature = "gateway")]
 mod numbers;
-#[cfg(feature = "gateway")]
 pub mod passthrough;
-#[cfg(feature = "gateway")]
 mod printable;
-#[cfg(feature = "gateway")]
 pub mod quiet;
-#[cfg(feature = "gateway")]
 pub mod reload;
-#[cfg(feature = "gateway")]
 pub mod serve;
-#[cfg(feature = "gateway")]
 pub mod shutdown;
-#[cfg(feature = "gateway")]
 pub mod status;
-#[cfg(feature = "gateway")]
 mod tables;
-#[cfg(feature = "gateway")]
 mod task;
-#[cfg(feature = "gateway")]
 pub mod telemetry;
-#[cfg(feature = "gateway")]
 pub mod tls;
-#[cfg(feature = "gateway")]
 mod transport;
-#[cfg(feature = "gateway")]
 pub mod watch;

@@ -46,7 +46,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 }
 
 /// The files that a path can refer to, with the modules that must be inside: `a::b::c` is the function `c` of `src/a/b.rs`, or of the
-/// module `b` in `src/a.rs`, or of the same file of another crate; where `a` is a crate, of its file `src/a/src/b.rs`. Integration tests begin with `tests/`, examples with `docs/examples/`.
+/// module `b` in `src/a.rs`, or of the same file of another crate; where `a` is a crate, of its file `src/a/src/b.rs`. Integration tests begin with `tests/`.
 fn candidate_files(path: &str) -> Vec<(String, Vec<&str>)> {
     let (folders, path) = match path.rsplit_once('/') {
         Some((folder, path)) => (vec![folder.to_owned()], path),

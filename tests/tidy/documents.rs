@@ -317,7 +317,7 @@ fn the_program_ends_with_the_documented_codes() {
 
 #[test]
 fn every_example_can_be_started_and_is_told_of() {
-    let manifest = read("Cargo.toml");
+    let manifest = read("src/informer/Cargo.toml");
     let examples = manifest.split("[[example]]").skip(1);
     let names = examples.filter_map(|example| example.split('"').nth(1));
     let names: Vec<&str> = names.collect();

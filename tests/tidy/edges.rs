@@ -70,7 +70,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("embedded", &["config", "shutdown", "tls"]),
     ("task", &["metrics"]),
-    ("informer", &[]),
     ("reload", &["metrics"]),
     // The process's boundary to its clients: files and rustls.
     ("tls", &["config"]),
