@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::super::drain_flag::DrainFlag;
-use super::super::forwarded::revocation;
+use super::super::forwarded::{lifetime_of, revocation};
 use super::super::live::LiveLimits;
 use tokio::time::Instant;
 
@@ -25,16 +25,19 @@ use crate::cache::samples::keep;
 use crate::cache_rule::ApiService;
 use crate::config::ResourcePattern;
 use crate::decode::UpstreamStatus;
-use crate::fairness::Permits;
+use crate::fairness::{Peer, Permits};
+use crate::metrics::GiveUpReason;
 use crate::metrics::captured_log::CapturedLog;
 use crate::protocol::request::RequestInfo;
 use crate::selector::Selector;
-use crate::serve::resources::ForwardCaller;
+use crate::serve::resources::{
+    Availability, FillWait, ForwardCaller, ForwardLifetime, ForwardPermit,
+};
 use crate::upstream::client::{ConnectSource, ForwardIdentity};
 use crate::upstream::discovery::{DiscoveredResource, discover};
 use crate::upstream::driver::{DriverRecorder as _, FailureReport, RequestKind};
 use crate::upstream::reflector::Failure;
-use crate::view::ObjectFormat;
+use crate::view::{ObjectFormat, ServedResource};
 use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 

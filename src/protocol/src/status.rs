@@ -156,7 +156,7 @@ impl Status {
         StatusFields {
             kind: "Status",
             api_version: "v1",
-            metadata: EmptyMetadata {},
+            metadata: StatusMetadata {},
             status: "Failure",
             message: &self.message,
             reason: self.reason,
@@ -176,7 +176,7 @@ fn status_code(code: u16) -> StatusCode {
 struct StatusFields<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: EmptyMetadata,
+    metadata: StatusMetadata,
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
@@ -189,7 +189,7 @@ struct StatusFields<'a> {
 
 /// Written as `{}`.
 #[derive(Serialize)]
-struct EmptyMetadata {}
+struct StatusMetadata {}
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
