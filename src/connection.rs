@@ -14,4 +14,5 @@ mod preface;
 mod service;
 pub mod websocket;
 
+#[cfg(test)]
 pub(crate) use body::ClientBody;

@@ -28,7 +28,6 @@ use crate::metrics::{ByLabel, Metrics, TaskKind};
 use crate::resource::{CacheKey, Gvr, ResourceVersion};
 use crate::task::catch_panic;
 use crate::upstream::client::Client;
-pub(crate) use body::TableBody;
 use request::Key;
 pub(crate) use request::{TableWatchRequest, candidate};
 pub(crate) use stream::OriginCheck;

@@ -28,7 +28,6 @@ use crate::protocol::handover::GatewayLoad;
 use crate::resource::{CacheKey, random};
 pub(super) use offer::HandoverOffers;
 use peer::{HandoverError, HandoverPeer};
-pub(super) use pipe::PipeBody;
 
 /// Gateways that are asked; a name that resolves to more is hardly one of gateways.
 const PEERS_MAX: usize = 16;

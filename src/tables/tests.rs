@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::body::TableBody;
 use super::*;
 use crate::protocol::request::RequestInfo;
 use crate::upstream::client::ConnectSource;
