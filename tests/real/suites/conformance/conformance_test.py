@@ -5,7 +5,7 @@ import re
 import threading
 import traceback
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +127,13 @@ class Run(threading.Thread):
                 if not outcome.done():
                     outcome.set_exception(e)
 
+    def outcome(self, name):
+        """The result of a request or a test; without NAME returns when all requests are done."""
+        future = self.requested if name is None else self.outcomes[name]
+        while not wait([future], 1).done:  # in steps, because a worker that is told to end does not notice it in a longer wait
+            pass
+        return future.result()
+
     def conclude(self, case, found):
         if case.name in self.outcomes:
             self.outcomes[case.name].set_result(found and [f"{case.method} {case.target} {case.headers or ''}", *found])
@@ -245,7 +252,7 @@ def run(request, during):
 
 
 def judge(run, name):
-    found, reason = run.outcomes[name].result(), run.known.reason(name)
+    found, reason = run.outcome(name), run.known.reason(name)
     if found and reason:
         pytest.skip(f"different by decision: {reason}")
     assert not found, "\n".join(found)
@@ -259,7 +266,7 @@ def test_request(run, name):
 def test_requests_met_the_same_state(check, run):
     if not any(name in run.outcomes for name in RESTING):
         pytest.skip("there were none")
-    run.requested.result()
+    run.outcome(None)
     check("nothing was written while requests were compared", run.rested)
     check("the writes ended while all streams were open", run.spare_seconds > resting.MARGIN_SECONDS, f"{run.spare_seconds:.1f} s before their end: this machine is too slow or LIVE_SECONDS too small")
     if run.whole and run.from_memory is not None:
@@ -268,7 +275,7 @@ def test_requests_met_the_same_state(check, run):
 
 @pytest.mark.parametrize("test", TESTS, ids=str)
 def test_entry(run, test):
-    verdict, detail = run.outcomes[str(test)].result()
+    verdict, detail = run.outcome(str(test))
     if verdict == "decision":
         pytest.skip(f"different by decision: {run.known.reason(str(test))}")
     assert verdict != "failed", "\n".join(detail)
