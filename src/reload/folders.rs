@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_folder_on_the_way_is_found() {
-        let folder = Folder::new();
+        let folder = Folder::create();
         let root = folder.0.canonicalize().unwrap();
         for name in ["mounted/..one", "mounted/..two", "elsewhere"] {
             std::fs::create_dir_all(root.join(name)).unwrap();

@@ -81,7 +81,7 @@ impl Stage {
 
 #[tokio::test]
 async fn a_change_is_noticed_however_it_is_made() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let path = folder.write("file", "written");
     let mut stage = Stage::new(path.clone(), &Folders::default());
     stage.reads("written").await;
@@ -97,7 +97,7 @@ async fn a_change_is_noticed_however_it_is_made() {
 
 #[tokio::test]
 async fn swapped_links_are_noticed() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let root = folder.0.canonicalize().unwrap();
     let version = |name: &str| {
         std::fs::create_dir(root.join(name)).unwrap();
@@ -127,7 +127,7 @@ async fn swapped_links_are_noticed() {
 
 #[tokio::test]
 async fn a_folder_that_is_replaced_goes_on_being_watched() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let inner = folder.0.join("inner");
     let make = |text: &str| {
         std::fs::create_dir(&inner).unwrap();
@@ -148,7 +148,7 @@ async fn a_folder_that_is_replaced_goes_on_being_watched() {
 
 #[tokio::test(start_paused = true)]
 async fn without_inotify_a_change_is_found_by_looking() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let path = folder.write("file", "one");
     let mut stage = Stage::new(path, &Folders::silent());
     assert_eq!(stage.read.recv().await.unwrap(), "one");
@@ -160,7 +160,7 @@ async fn without_inotify_a_change_is_found_by_looking() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_used_is_tried_again_until_it_can() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let path = folder.write("file", "good");
     let mut stage = Stage::new(path.clone(), &Folders::silent());
     assert_eq!(stage.read.recv().await.unwrap(), "good");
@@ -185,7 +185,7 @@ async fn what_cannot_be_used_is_tried_again_until_it_can() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_due_is_read_again_and_not_in_a_storm() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let path = folder.write("file", "bad");
     let mut stage = Stage::due(path, &Folders::silent(), Some(Duration::ZERO));
     tokio::time::sleep(10 * RETRY_INTERVAL).await;
@@ -201,7 +201,7 @@ async fn what_is_due_is_read_again_and_not_in_a_storm() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_in_force_before_the_watch_is_not_read_twice() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let path = folder.write("file", "one");
     let metrics = Metrics::new().unwrap().files();
     let applied = FileHashes::of(std::slice::from_ref(&path));
@@ -245,7 +245,7 @@ impl FileSource for RaceSource {
 
 #[tokio::test]
 async fn contents_that_come_back_are_read_again_although_they_were_never_applied() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let path = folder.write("file", "old");
     let (sender, mut read) = mpsc::channel(1_000);
     let source = RaceSource {

@@ -23,7 +23,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let folder = Folder::new();
+        let folder = Folder::create();
         let authority = Authority::new("clients");
         let pair = |name: &str| write_pair(&folder, name, &Authority::new("servers").sign(name));
         let other = pair("other.test");

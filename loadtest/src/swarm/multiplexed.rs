@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
+
 use http_body_util::{BodyExt, Full};
-use hyper::Method;
 use hyper::body::Body;
 use hyper::client::conn::http2::Builder;
+use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use tokio::task::LocalSet;
@@ -158,18 +159,13 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<SharedConnection>, n
     }
 }
 
-/// One request and its whole response; returns its status, or none if the member left it.
-async fn exchange<M: Member>(
+/// What the member asks next: the patch that it has to write, or the read of this path.
+fn request<M: Member>(
     thread: &Thread<M>,
-    shared: &SharedConnection,
     number: usize,
     path: &str,
-    history: &mut History,
-) -> Result<Option<u16>> {
-    let started = Instant::now();
-    history.retry_after = None;
+) -> Result<Request<Full<Bytes>>> {
     let target = thread.swarm_config.target.of_client(number);
-    let mut sender = sender(thread, shared).await?;
     let patch = thread.members[number].borrow_mut().patch();
     let (method, accept) = match patch {
         None => (Method::GET, thread.swarm_config.accept.header()),
@@ -183,9 +179,22 @@ async fn exchange<M: Member>(
     if patch.is_some() {
         request = request.header("content-type", "application/strategic-merge-patch+json");
     }
-    let body = Bytes::from(patch.unwrap_or_default());
+    Ok(request.body(Full::new(Bytes::from(patch.unwrap_or_default())))?)
+}
+
+/// One request and its whole response; returns its status, or none if the member left it.
+async fn exchange<M: Member>(
+    thread: &Thread<M>,
+    shared: &SharedConnection,
+    number: usize,
+    path: &str,
+    history: &mut History,
+) -> Result<Option<u16>> {
+    let started = Instant::now();
+    history.retry_after = None;
+    let mut sender = sender(thread, shared).await?;
+    let request = request(thread, number, path)?;
     thread.control.requests.fetch_add(1, Ordering::Relaxed);
-    let request = request.body(Full::new(body))?;
     let response = sender.send_request(request).await?;
     let status = response.status().as_u16();
     if status == 200 && !history.was_ready {

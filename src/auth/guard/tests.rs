@@ -266,9 +266,10 @@ async fn only_upstream_decides_what_a_scoped_token_may_do() {
         };
         for mode in ALL {
             let stage = Stage::new(mode);
-            let mut known = stage.tokens.0.lock().unwrap();
-            known.insert("janes-token".to_owned(), Arc::new(jane.clone()));
-            drop(known);
+            {
+                let mut known = stage.tokens.0.lock().unwrap();
+                known.insert("janes-token".to_owned(), Arc::new(jane.clone()));
+            }
             for headers in [&[JANE][..], &[JANE, AS_JOE]] {
                 let answer = stage.ask(headers, &pods("a")).await;
                 if is_limited && mode != AuthorizerMode::Review {

@@ -7,7 +7,7 @@ use crate::tls::ServerIdentity;
 use crate::tls::tests::samples::{Folder, client, connector, named, server_files};
 
 fn tls() -> ServerTls {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let files = server_files(&folder, Vec::new());
     ServerIdentity::read(files).unwrap().config()
 }

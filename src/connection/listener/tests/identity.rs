@@ -27,7 +27,7 @@ struct Server {
 }
 
 async fn serve(authority: &Authority, tls: bool) -> Server {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let client_authorities = vec![folder.write("ca.pem", authority.0.pem())];
     let files = server_files(&folder, client_authorities);
     let tls = tls.then(|| ServerIdentity::read(files).unwrap().config());

@@ -220,7 +220,7 @@ struct Rotation {
 
 impl Rotation {
     fn new(user: &str) -> Self {
-        let folder = crate::samples::certificates::Folder::new();
+        let folder = crate::samples::certificates::Folder::create();
         let text = format!(
             "
 apiVersion: v1
@@ -325,7 +325,7 @@ const PLUGIN: &str = r#"{exec: {apiVersion: client.authentication.k8s.io/v1, int
 
 #[tokio::test]
 async fn a_plugin_runs_once_for_each_reading_and_what_it_issued_is_renewed_in_time() {
-    let folder = crate::samples::certificates::Folder::new();
+    let folder = crate::samples::certificates::Folder::create();
     let path = folder.0.to_str().unwrap();
     let rotation = Rotation::new(&PLUGIN.replace("FOLDER", path));
     let answer = |token: &str, life: i64| {
@@ -365,7 +365,7 @@ async fn a_plugin_runs_once_for_each_reading_and_what_it_issued_is_renewed_in_ti
 
 #[tokio::test]
 async fn a_certificate_from_a_plugin_is_renewed_before_it_expires() {
-    let folder = crate::samples::certificates::Folder::new();
+    let folder = crate::samples::certificates::Folder::create();
     let path = folder.0.to_str().unwrap();
     let rotation = Rotation::new(&PLUGIN.replace("FOLDER", path));
     let pair = crate::samples::certificates::Authority::new("clients").sign("gateway");

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub fn create() -> Self {
         let unique = format!("kube-fanout-tls-{:016x}", crate::resource::random());
         let path = std::env::temp_dir().join(unique);
         std::fs::create_dir(&path).unwrap();

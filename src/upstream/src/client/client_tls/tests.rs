@@ -50,7 +50,7 @@ async fn status(client: &Client) -> Result<StatusCode, SendError> {
 async fn authorities_that_are_replaced_are_read_when_the_server_is_not_trusted() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let url = server(&new).await;
-    let folder = Folder::new();
+    let folder = Folder::create();
     let ca_file = folder.write("ca.pem", old.0.pem());
     let source = ConnectSource::Url {
         url: url.parse().unwrap(),
@@ -68,7 +68,7 @@ async fn authorities_that_are_replaced_are_read_when_the_server_is_not_trusted()
 #[tokio::test]
 async fn a_kubeconfig_may_say_that_the_server_is_not_verified() {
     let url = server(&Authority::new("nobody's")).await;
-    let folder = Folder::new();
+    let folder = Folder::create();
     let config = format!(
         "
 apiVersion: v1

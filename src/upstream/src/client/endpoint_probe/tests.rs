@@ -212,7 +212,7 @@ struct Multiplexed {
 impl Multiplexed {
     async fn new() -> Self {
         crate::client::transport::install_crypto_provider();
-        let (authority, folder) = (Authority::new("servers"), Folder::new());
+        let (authority, folder) = (Authority::new("servers"), Folder::create());
         folder.write("ca.pem", authority.0.pem());
         let pair = authority.sign("localhost");
         let key = PrivateKeyDer::from_pem_slice(pair.key_pem().as_bytes()).unwrap();
