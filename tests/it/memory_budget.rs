@@ -91,9 +91,10 @@ fn follow(
                     continue;
                 }
             };
-            rest.extend(frame.into_data().unwrap_or_default());
-            while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = rest.drain(..=at).collect();
+            rest.extend_from_slice(&frame.into_data().unwrap_or_default());
+            while let Some(end) = memchr::memchr(b'\n', &rest) {
+                let after = rest.split_off(end + 1);
+                let line = std::mem::replace(&mut rest, after);
                 let event: Value = serde_json::from_slice(&line).unwrap();
                 assert_ne!(event["type"], "ERROR", "{event}");
                 versions.push(version_of(&event["object"]));

@@ -1,6 +1,7 @@
 //! JSON as kube-apiserver writes it: Go's escapes, and for built-in kinds the order of the Go structs' fields.
 
 use bytes::Bytes;
+use memchr::{memchr, memchr3};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value};
 
@@ -52,7 +53,9 @@ fn escaped(json: String) -> Vec<u8> {
         ('\u{2028}', "\\u2028"),
         ('\u{2029}', "\\u2029"),
     ];
-    if !json.contains(ESCAPES.map(|(character, _)| character)) {
+    // The last is the first byte of both line separators.
+    let bytes = json.as_bytes();
+    if memchr3(b'<', b'>', b'&', bytes).is_none() && memchr(0xe2, bytes).is_none() {
         return json.into_bytes();
     }
     let replace = |text: String, (character, escape)| text.replace::<char>(character, escape);

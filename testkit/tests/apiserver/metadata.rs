@@ -87,7 +87,8 @@ async fn objects_events_and_bookmarks_are_cut_and_errors_are_not() {
 #[tokio::test(start_paused = true)]
 async fn conversions_that_do_not_fit_are_refused_in_a_real_server_s_words() {
     let bench = Bench::with_pods(&["a"]).await;
-    let widget = json!({"metadata": {"name": "w"}});
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
     bench.client.send("POST", WIDGETS, widget).await;
     let acceptable = "only the following media types are accepted: application/json";
     let (pod, widget) = (format!("{PODS}/a"), format!("{WIDGETS}/w"));

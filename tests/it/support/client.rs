@@ -166,9 +166,11 @@ impl Watch {
         let Some(Ok(frame)) = frame.unwrap() else {
             return false;
         };
-        self.rest.extend(frame.into_data().unwrap_or_default());
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
+        self.rest
+            .extend_from_slice(&frame.into_data().unwrap_or_default());
+        while let Some(end) = memchr::memchr(b'\n', &self.rest) {
+            let rest = self.rest.split_off(end + 1);
+            let line = std::mem::replace(&mut self.rest, rest);
             let event: Value = serde_json::from_slice(&line).unwrap();
             assert_ne!(event["type"], "ERROR", "{event}");
             let version = version_of(&event["object"]);
