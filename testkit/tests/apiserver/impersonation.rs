@@ -53,6 +53,8 @@ async fn bench_with_gateway() -> Bench {
     bench
 }
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test(start_paused = true)]
 #[expect(clippy::too_many_lines, reason = "a table of rows")]
 async fn the_request_is_that_of_the_impersonated_user() {
@@ -150,7 +152,7 @@ async fn the_request_is_that_of_the_impersonated_user() {
 #[tokio::test(start_paused = true)]
 async fn each_part_needs_the_right_to_impersonate_it() {
     let bench = bench_with_gateway().await;
-    let rows: [(&str, &[(&str, &str)], &str); 3] = [
+    let rows: [(&str, Headers<'_>, &str); 3] = [
         (
             ANN,
             &[("Impersonate-User", "eve")],
@@ -179,7 +181,7 @@ async fn each_part_needs_the_right_to_impersonate_it() {
 #[tokio::test(start_paused = true)]
 async fn parts_of_a_user_without_its_name_make_no_sense() {
     let bench = bench_with_gateway().await;
-    let rows: [(&[(&str, &str)], &str); 3] = [
+    let rows: [(Headers<'_>, &str); 3] = [
         (
             &[("Impersonate-Group", "g"), ("Impersonate-Group", "h")],
             r#"requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g", "h"}, Extra:map[string][]string(nil)} without impersonating a user name"#,
