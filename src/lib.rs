@@ -41,38 +41,13 @@
 //!
 //! # How the code is organised
 //!
-//! The modules, in an order in which they can be read. The first four are pure: no sockets, no clock, no `async`.
+//! An order in which it can be read: [`resource`], [`decode`], [`selector`], [`cache`], [`view`], [`upstream`], [`protocol`],
+//! [`watch`], [`serve`], [`connection`], [`auth`], [`gateway`]. The first five, and [`protocol`], are pure: no sockets, no clock, no
+//! `async`. Those up to [`protocol`], and [`informer`], are crates of their own, or parts of them.
 //!
-//! | module | what it holds |
-//! |---|---|
-//! | [`resource`] | the domain: names, versions, objects, and the positions of their parts in the bytes |
-//! | [`decode`] | from the bytes that upstream sends to events and objects |
-//! | [`cache`] | the watch cache of one resource: the newest snapshot and the history of events |
-//! | [`checkpoint`] | the state of a cache on disk, for the next process |
-//! | [`view`] | selectors, and the events that watches with the same parameters share |
-//! | [`upstream`] | the side of the API server: client, discovery, reflector, driver |
-//! | [`protocol`] | what a request means, and how responses and errors are written; pure |
-//! | [`admission`] | permits for lists, watches and connections; requests that wait or get 429 |
-//! | `transport` | a client's connection below HTTP: TLS, coalesced writes, limits against abuse |
-//! | [`watch`] | one watch: its cursor, its initial events, and its delivery to the client |
-//! | [`serve`] | from a request to its response: from memory or upstream, lists, compression |
-//! | [`connection`] | accepting clients; HTTP/1.1, HTTP/2 and WebSocket |
-//! | `tables` | watches of Tables, which clients with the same parameters share |
-//! | [`passthrough`] | requests that are forwarded, and their bodies in both directions |
-//! | [`auth`] | who is calling, what the caller may do, and streams whose permission is revoked |
-//! | [`audit`] | the audit log of the requests that the gateway answers itself |
-//! | [`gateway`] | the composition root: it builds all parts and owns every task |
-//! | [`informer`] | the client half of list-watch, as a library |
-//! | [`embedded`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
-//!
-//! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into
-//! settings; [`cache_rule`] decides which resources may be cached; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
-//! bounded permits among clients; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter
-//! of the log; [`telemetry`] is the spans of requests; [`log_limit`] bounds lines about what happens often or lasts; `task` restarts long-lived tasks; `error_chain` writes errors as one line, `printable`
-//! text that others chose, and `numbers` numbers with their nouns; [`quiet`] detects clients that were left behind.
-//!
-//! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
-//! `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the design.
+//! `docs/ARCHITECTURE.md` follows an event, a list, a caller and a setting through the code, file by file, lists crates and modules, and
+//! states the invariants. `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the
+//! design.
 
 use kube_fanout_cache::sync;
 pub use kube_fanout_cache::{cache, fairness, view};
