@@ -67,7 +67,7 @@ pub enum ForwardIdentity {
 /// A client of one API server, or of several of one cluster. Cheap to clone; all clones share their connections.
 ///
 /// ```no_run
-/// use kube_fanout::upstream::client::{Client, ConnectError, ConnectSource};
+/// use kube_fanout_upstream::client::{Client, ConnectError, ConnectSource};
 ///
 /// # async fn connect() -> Result<(), ConnectError> {
 /// // As kubectl does, with the file's current context:
