@@ -1,9 +1,9 @@
 //! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
-//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `lifetime` has the times of a watch, `guards` end it
-//! when its permission is revoked, and `recall` when its client is to choose another replica; `connection_recall` is that of all watches of
-//! a connection. `table` has all open watches of a cache, for the status page.
+//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, and `lifetime` has the times of a watch. `guards`
+//! end it when its permission is revoked; `recall` ends it when its client should choose another replica, and `connection_recall` recalls
+//! all watches of a connection. `table` has all open watches of a cache, for the status page.
 //! `body` drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!

@@ -1,4 +1,4 @@
-//! How long reviews have been failing: the longer that lasts, the later clients are asked to come again. Outages are logged rarely.
+//! How long reviews have been failing: the longer that lasts, the later clients are asked to retry. Outages are logged rarely.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::upstream::ReviewError;
 use crate::log_limit::FaultLog;
 
-/// A failure that is longer ago belongs to an earlier outage. Clients come again after up to 30 s, and a review may take as long.
+/// A failure that is longer ago belongs to an earlier outage. Clients retry after up to 30 s, and a review may take as long.
 const PAUSE_MAX: Duration = Duration::from_secs(90);
 
 /// An outage that is over is logged if it was at least this long: single reviews fail for reasons of their own.
@@ -72,7 +72,7 @@ impl ReviewOutage {
 }
 
 impl OutageTimes {
-    /// The outage, if it may last until now.
+    /// The outage, unless its last failure is too long ago.
     fn still(self, now: Instant) -> Option<Self> {
         (now - self.last < PAUSE_MAX).then_some(self)
     }

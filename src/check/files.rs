@@ -52,6 +52,7 @@ async fn names(settings: &CheckSettings) -> CheckVerdict {
         return CheckVerdict::skipped("the gateway serves plain HTTP");
     };
     let certificates = serving(&files).await;
+    // Authorities of clients are checked with `expiry`.
     let files = TlsFiles {
         client_authorities: Vec::new(),
         ..files
@@ -72,7 +73,7 @@ async fn names(settings: &CheckSettings) -> CheckVerdict {
     }
 }
 
-/// The first certificate of each file. What cannot be read is said by the check of the settings.
+/// The first certificate of each file. Files that cannot be read are left out: the check of the settings reports them.
 async fn serving(files: &TlsFiles) -> Certificates {
     let mut certificates = Vec::new();
     let named = files.named.iter().map(|pair| &pair.cert);
@@ -84,7 +85,7 @@ async fn serving(files: &TlsFiles) -> Certificates {
     certificates
 }
 
-/// Whether everything with an end is valid for a while.
+/// Whether everything that expires stays valid for a while.
 async fn expiry(settings: &CheckSettings, link: Option<&UpstreamLink>) -> CheckVerdict {
     let mut verdicts = Vec::new();
     if let Some(files) = TlsFiles::of(&settings.serve) {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Lists that are complete sooner need no report.
 const FIRST_REPORT: Duration = Duration::from_secs(2);
-/// Often enough to see that it goes on, and a dozen lines a minute.
+/// Often enough to show that the list goes on, and only a dozen lines a minute.
 const REPORT_PERIOD: Duration = Duration::from_secs(5);
 
 /// How far the list of one resource has come.
@@ -32,7 +32,7 @@ impl ListProgress {
         });
     }
 
-    /// So many objects have been received. Returns how long that has taken, if it is time for a report.
+    /// Notes how many objects have been received. Returns how long that has taken, if a report is due.
     pub(super) fn received(&self, objects: usize) -> Option<Duration> {
         let now = Instant::now();
         let mut running = self.0.lock();

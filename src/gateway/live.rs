@@ -1,4 +1,4 @@
-//! Limits of caches that change while the gateway runs.
+//! Limits of caches that can be changed while the gateway runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-/// The values of this moment.
+/// The present values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitValues {
     /// A cache that may be older than this is stale.
@@ -19,7 +19,7 @@ pub(super) struct LimitValues {
     pub(super) idle_timeout: Duration,
 }
 
-/// The values, shared by all who read them. They are read anew each time they are needed.
+/// The values, shared by all tasks that need them. A task reads them each time, and keeps no copy.
 #[derive(Clone, Debug)]
 pub(super) struct LiveLimits {
     values: Arc<ArcSwap<LimitValues>>,
@@ -38,7 +38,7 @@ impl LiveLimits {
         **self.values.load()
     }
 
-    /// Changes some values. Only one task does this.
+    /// Changes some values. Only one task may do this: a concurrent update could be lost.
     pub(super) fn update(&self, change: impl FnOnce(&mut LimitValues)) {
         let mut values = self.get();
         change(&mut values);
@@ -46,7 +46,8 @@ impl LiveLimits {
         self.changed.notify_waiters();
     }
 
-    /// Waits until a time is over that depends on the values, and begins again if they change. `None` is never over.
+    /// Sleeps for a time that depends on the values. If any of them changes, the sleep starts again from zero. While the time is `None`, it
+    /// does not end.
     pub(super) async fn sleep(&self, time: impl Fn(LimitValues) -> Option<Duration>) {
         loop {
             // Created before the values are read, so that no change is missed in between.

@@ -44,7 +44,7 @@ impl Shortages {
             return;
         };
         found.counter.inc(shortage);
-        // Whether it is over shows only in the counter: a limit is reached and left many times a second.
+        // The end of a shortage is not logged: a limit can be reached and left many times a second.
         if found.log.lock().is_due(()) {
             let (place, bound) = (kind.as_str(), shortage.as_str());
             warn!(

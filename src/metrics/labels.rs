@@ -84,7 +84,7 @@ pub enum TaskKind {
     Endpoints,
     /// Reloads files that have changed.
     FileReload,
-    /// Checks the permissions of open streams again.
+    /// Rechecks the permissions of open streams.
     Guard,
     /// Serves one request over HTTP/2.
     Http2Stream,
@@ -190,7 +190,8 @@ pub enum AuthRefusal {
     Unauthorized,
     /// 403: the caller is not allowed to do this, or to impersonate this user.
     Forbidden,
-    /// 500: the caller's permissions could not be determined, or its impersonation headers are invalid. 429 to a watch that resumes.
+    /// 500: the caller's permissions could not be determined. 400: its impersonation headers are invalid. 429: too many callers wait for a
+    /// review, or the caller of a watch that resumes cannot be reviewed now.
     Failed,
 }
 

@@ -1,5 +1,5 @@
-//! The metrics `process_*` that every Prometheus client library has, read from `/proc` when they are collected. Where there is none, they keep
-//! their last values.
+//! The metrics `process_*` that every Prometheus client library has, read from `/proc` when they are collected. Those that cannot be read
+//! keep their last values.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
 pub(super) struct ProcessCollector {
-    /// Held while `cpu` is read and raised: scrapes may come at the same time.
+    /// Held while `cpu` is read and increased: scrapes may be concurrent.
     counting: Mutex<()>,
     cpu: Counter,
     open_fds: IntGauge,

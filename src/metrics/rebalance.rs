@@ -9,13 +9,14 @@ use super::families::{ByLabel, MetricsError, Register};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RebalanceOutcome {
-    /// No other gateway could be compared with.
+    /// There was no other gateway to compare with.
     Alone,
     /// There are not many more watches here.
     Balanced,
-    /// There are, but clients that were sent away before have not arrived at other gateways, or were as many as an hour allows.
+    /// There are many more watches here. But clients that were sent away before have not arrived at other gateways, or as many as are
+    /// allowed in an hour were sent away.
     Paused,
-    /// There are, but no connection can be sent away: each has too many watches, or none with bookmarks.
+    /// There are many more watches here. But no connection can be sent away: each has too many watches, or none with bookmarks.
     Immovable,
     /// Clients are sent away.
     Round,

@@ -75,7 +75,7 @@ impl ForwardDeadlines {
         std::future::poll_fn(|context| self.poll_limit(context)).await
     }
 
-    /// As [`limit`](Self::limit), or at the drain.
+    /// Like [`limit`](Self::limit), but also completes at the drain.
     pub(super) async fn any(&mut self) -> ForwardEnd {
         std::future::poll_fn(|context| match poll(&mut self.drain, context) {
             Poll::Ready(()) => Poll::Ready(ForwardEnd::Due),
@@ -97,7 +97,7 @@ impl ForwardDeadlines {
     }
 }
 
-/// Pending forever without a future.
+/// Polls the future. Without one it is pending forever.
 fn poll(wait: &mut Option<Wait>, context: &mut Context<'_>) -> Poll<()> {
     match wait {
         Some(wait) => wait.as_mut().poll(context),

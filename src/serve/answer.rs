@@ -1,4 +1,4 @@
-//! Answers one request, step by step; at each of them the request can turn out to be upstream's.
+//! Answers one request, step by step. At each step it can turn out that upstream must answer it.
 
 use std::pin::pin;
 
@@ -32,7 +32,7 @@ use crate::watch::WatchClient;
 /// Maximum length of the names of objects and namespaces, in bytes.
 const NAME_LEN_MAX: usize = 253;
 
-/// What is counted and recorded of a read, and sent with its response, whatever that is.
+/// What is needed to count and record a read, and the headers of any response to it.
 struct ReadAccount<'a> {
     request: &'a ReadRequest,
     trail: Option<&'a AuditTrail>,
@@ -71,6 +71,7 @@ impl Service {
             self.count_bad_request(BadRequest::Http);
             return response.map(AnswerBody::whole);
         }
+        // Without a guard nobody here checks whether the caller may impersonate, so upstream must.
         let is_guarded = self.guard.is_some();
         if !is_guarded && impersonates(request.http.headers()) {
             return self.forward_unread(request).await;
@@ -216,6 +217,7 @@ impl Service {
             Some(trail) if trail.is_answered() => {
                 with_audit_id(response, &account.request.audit_id)
             }
+            // Upstream records the request.
             Some(trail) => {
                 trail.forget();
                 response
@@ -249,7 +251,7 @@ impl Service {
         });
     }
 
-    /// Forwards a request of which memory knows nothing.
+    /// Forwards a request that cannot be answered from memory.
     async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse {
         self.forward(request, |request, caller| {
             self.forward_trail(request, caller)
@@ -293,7 +295,7 @@ impl Service {
     }
 }
 
-/// Who sends this request, for those who look at open watches. An impersonated user is shown as such, behind the user who impersonates.
+/// The client of this request, for the table of open watches. An impersonated user is shown after the user who impersonates.
 fn watch_client(request: &ClientRequest, permission: Option<&Permission>) -> WatchClient {
     let agent = request.http.headers().get(USER_AGENT);
     let agent = String::from_utf8_lossy(agent.map_or(&[], HeaderValue::as_bytes));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubectl_asks_for_is_shared() {
+    fn a_watch_as_kubectl_sends_it_is_shared() {
         let accept = [("accept", KUBECTL)];
         let request = parse(
             "labelSelector=a%3Db%2Cc&resourceVersion=4&watch=true",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_is_not_shared() {
+    fn an_unusual_watch_is_not_shared() {
         let accept = ("accept", KUBECTL);
         for query in [
             "watch=1",

@@ -1,5 +1,5 @@
-//! One question at a time. Callers that come while it is asked share the next one, so each gets an answer to a question that was asked after
-//! it came.
+//! Asks one question at a time. Callers that arrive while it is being asked share the next one, so each gets an answer to a question that
+//! was asked after its arrival.
 
 use std::sync::Arc;
 
@@ -29,8 +29,9 @@ impl<T> Default for SharedQuestion<T> {
 }
 
 impl<T: Clone + Send + 'static> SharedQuestion<T> {
-    /// The answer to the next question; `None` if the task that asks it panicked. A question that is asked goes on when its callers leave;
-    /// one whose callers have left is not asked.
+    /// The answer to the next question; `None` if the task that asks it panicked. A question that is being asked continues when its callers
+    /// leave; one whose callers have all left is not asked. If a task is running, it goes on with its own `ask`: all callers must ask the
+    /// same.
     pub(super) async fn answer<F>(&self, ask: impl FnMut() -> F + Send + 'static) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,

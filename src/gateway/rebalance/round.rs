@@ -1,5 +1,5 @@
-//! Sends clients away, those first that have been connected longest, at an even rate: after a connection it waits for as long as the rate
-//! allows for the watches that it had (decision 52).
+//! Sends clients away at an even rate of watches, those first that have been connected longest. The pause after a connection is
+//! proportional to the number of its watches (decision 52).
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What a round sends away, and how fast.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundOrder {
+    /// How many watches the round may send away.
     pub(super) watches: usize,
-    /// The round ends when no more watches are left.
+    /// The round ends when the gateway has no more watches than this.
     pub(super) floor: usize,
     pub(super) per_second: usize,
 }
@@ -53,12 +54,12 @@ impl Round {
         };
         self.recalls.inc();
         self.sent += watches;
-        // After a standstill of the process, what was missed is not made up for at once.
+        // If the process stood still, the connections that were due meanwhile are not all sent away at once.
         self.next_at = self.next_at.max(Instant::now()) + self.pause_after(watches);
         true
     }
 
-    /// Sends the others away, as long as it is to `go_on`; returns the number of watches of all.
+    /// Sends the other connections away while `go_on` returns true. Returns the number of watches that the whole round has sent away.
     pub(super) async fn finish(mut self, mut go_on: impl FnMut() -> bool) -> usize {
         loop {
             sleep_until(self.next_at).await;
@@ -68,7 +69,7 @@ impl Round {
         }
     }
 
-    /// Connections that had more watches than were too many.
+    /// Connections that were passed over, because each had more watches than were left to send away.
     pub(super) const fn passed_over(&self) -> usize {
         self.connections.passed_over()
     }

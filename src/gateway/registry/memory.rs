@@ -24,7 +24,7 @@ const SEVERE_FRACTION: usize = 8;
 /// Evicting a cache that is smaller frees no noticeable memory; bytes.
 const LEN_MIN: usize = 64 << 10;
 
-/// Deletions are kept for clients that catch up in at most this part of what the history may have.
+/// The deletions that are kept for clients that catch up may take this part (one quarter) of the history's bytes.
 const TOMBSTONES_SHARE: usize = 4;
 
 /// How useful a cache is, least useful first.
@@ -53,13 +53,13 @@ struct Candidate<T> {
 struct MemoryExcess {
     /// What is resident above the bound.
     resident: usize,
-    /// What is in use although it is to be given back below the bound.
+    /// What is to be given back although the bound holds, so that new watches are not refused forever.
     in_use: usize,
     max: usize,
 }
 
 impl Registry {
-    /// What the deletions of a resource may take; `None` if its clients cannot catch up.
+    /// Bytes that the kept deletions of a resource may take; `None` if its clients cannot catch up.
     pub(super) fn tombstones_len_max(&self, gvr: &Gvr) -> Option<usize> {
         let mut patterns = self.settings.catch_up.iter();
         let len_max = self.settings.retention.bytes_max / TOMBSTONES_SHARE;
@@ -121,7 +121,7 @@ impl Registry {
         }
     }
 
-    /// Carries a decision out, all but the eviction of caches. Each part is told every time, because caches come and go.
+    /// Carries out a decision, except for the eviction of caches. Sets everything each time, because there may be new caches.
     fn relieve(&self, decision: PressureDecision) {
         let level = decision.level;
         self.cuts.set(decision.history);
@@ -203,8 +203,8 @@ fn eviction_rank(slot: &Slot, max: usize) -> Option<EvictionRank> {
     }
 }
 
-/// Whether a list that is being collected for a cache of `held` bytes brings so much that the cache has to be the one that goes. A list of
-/// what it holds takes as much again, so a large cache may collect that much, but no large share of the bound beyond it.
+/// Whether a list that is being collected for a cache of `held` bytes is so large that this cache must be evicted. A list of what the cache
+/// holds takes as much again, so a large cache may collect that much, but no large share of the bound beyond it.
 const fn is_outgrown(collected: usize, held: usize, max: usize) -> bool {
     let share = max / SEVERE_FRACTION;
     collected > share && (collected / 2 > held || collected > held.saturating_add(share))
@@ -230,12 +230,12 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T>
     let excess = if resident > 0 { resident } else { in_use };
     candidates.retain(|candidate| match candidate.rank {
         EvictionRank::Outgrown => false,
-        // Below the bound too: while new watches are refused, one that is being filled must not go on for as long as upstream takes.
+        // Below the bound, too: while new watches are refused, a cache must not go on filling for as long as upstream takes.
         EvictionRank::Filling => true,
         EvictionRank::Unwatched => candidate.len >= LEN_MIN,
         EvictionRank::Watched => candidate.len >= LEN_MIN && is_severe,
     });
-    // Those that are being filled come last: what others keep unused may be enough for them.
+    // Those that are being filled come last: evicting unused caches may free enough for them.
     candidates.sort_by_key(|candidate| (is_filling(candidate), candidate.rank, candidate.used_at));
     let mut freed = 0;
     let needed = candidates.into_iter().take_while(|candidate| {

@@ -53,11 +53,12 @@ impl Resources for Registry {
                 return Availability::Forwarded(None);
             };
             let first = match wait {
-                // One request has found out; the others need not wait as long.
+                // An earlier request has waited in vain; this one is forwarded at once, if there is a permit.
                 _ if slot.is_slow() => Duration::ZERO,
                 FillWait::Short => SHORT_FILL_WAIT,
                 FillWait::Long => FILL_WAIT,
             };
+            // A request that finds no permit after the first wait waits for the rest of `FILL_WAIT`.
             for wait in [first, FILL_WAIT - first] {
                 match slot.settled(wait).await {
                     SlotState::Ready(served) => return Availability::Ready(served),

@@ -80,16 +80,16 @@ pub(super) fn time(seconds: f64) -> String {
     }
 }
 
-/// As the function says, or a dash.
+/// The value as `text` formats it, or a dash.
 pub(super) fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), text)
 }
 
-/// Accents on one letter. More of them pile up over the lines above.
+/// Maximum number of accents on one letter. More of them would be drawn over the lines above.
 const ACCENTS_MAX: usize = 2;
 
-/// Text that others chose, with characters replaced that a terminal would obey or not show: controls, directions of writing, those without
-/// width, and accents in heaps. It cannot move the cursor, hide other text or turn it round.
+/// Text that others chose, safe to print. Replaced are control characters, marks of the writing direction, characters without width, and
+/// accents beyond [`ACCENTS_MAX`]: such text cannot move the cursor, hide other text or reverse it.
 pub(super) fn clean(text: &str) -> String {
     let mut accents = 0;
     let drawn = text.chars().map(|one| {

@@ -21,7 +21,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Number of shards: enough that worker threads rarely contend.
 const SHARDS: usize = 4;
-/// The first waiters share one lock, up to this number. Most views have one or two watches, and waking them then touches one cache line.
+/// Up to this number, waiters share one lock. Most views have one or two watches, which are then woken under one lock.
 const FEW: usize = 8;
 
 /// The slots of waiters. An armed slot has the waker, and the number of watches that it wakes.
@@ -36,7 +36,7 @@ pub struct WaiterList {
 }
 
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A panic in a waker leaves the list consistent.
+    // If cloning a waker panics, the list is still consistent.
     shard.lock()
 }
 

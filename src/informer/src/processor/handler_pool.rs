@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::scheduler::{Scheduler, StartOrder, WatchdogAction, WorkerId};
 
 /// The time between two checks of the watchdog. Long enough that handlers that do not block are rarely considered overdue; short enough
-/// that the delay behind one that blocks does not matter.
+/// that a handler that blocks hardly delays others.
 const WATCHDOG_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A task that workers serve: a listener with waiting notifications.

@@ -8,12 +8,12 @@ use super::options::is_true;
 use super::path::{PathForm, Verb};
 use super::query::{PlusSign, unescape};
 
-/// The subresources that are the object itself; the query of another one may mean anything.
+/// The subresources that are read like the object itself. For any other one, `resourceVersion` may mean anything.
 const OBJECT_SUBRESOURCES: [&str; 3] = ["", "scale", "status"];
 
 impl RequestInfo {
     /// The URI of the same read at the latest version, if this one accepts any version: a list, an object, or a streamed list with
-    /// `resourceVersion=0`. A watch that starts anywhere has no such form.
+    /// `resourceVersion=0`. A watch that starts at any version has no such form.
     #[must_use]
     pub fn at_latest(&self, uri: &Uri) -> Option<Uri> {
         let path = self.resource()?;

@@ -1,6 +1,6 @@
 //! The frames that a client of a watch sends. Only pings and closes matter; data is skipped. Pure.
 //!
-//! Not by the crate `tungstenite`, which ends the connection for frames that the API server skips (decision 41).
+//! The crate `tungstenite` is not used: it ends the connection for frames that the API server skips (decision 41).
 
 use bytes::Bytes;
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_passed_over_and_pings_are_told_in_order() {
+    fn data_is_skipped_and_pings_are_returned_in_order() {
         check(
             &[
                 frame(1, b"data"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn long_frames_are_passed_over_whole() {
+    fn long_frames_are_skipped_whole() {
         let frames = [frame(2, &vec![9; 70_000]), frame(PING, b"after")].concat();
         for chunk_len in [1, 1000, frames.len()] {
             assert_eq!(read(&frames, chunk_len), [ping(b"after")]);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_ping_the_beginning_is_sent_back() {
+    fn only_the_beginning_of_a_long_ping_is_sent_back() {
         let long: Vec<u8> = (0..200).collect();
         check(
             &[frame(PING, &long), frame(PING, b"x")],

@@ -7,7 +7,7 @@ use crate::resource::Gvr;
 pub struct DiscoveredResource {
     /// Group, version, plural name.
     pub gvr: Gvr,
-    /// `Pod`; empty if the server does not say.
+    /// The kind of its objects, for example `Pod`; empty if the server does not say.
     pub kind: String,
     /// Whether objects live in namespaces.
     pub namespaced: bool,

@@ -31,12 +31,12 @@ use crate::sink::{LateChange, Sink};
 const TICK: Duration = Duration::from_secs(5);
 /// A server accepts a watch or refuses it at once, or after a wait of a few seconds in a queue of priority and fairness.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
-/// An API server sends streamed initial data from its memory, without pauses, and the end a moment later. One that does not know
-/// `sendInitialEvents` sends the objects, too, or nothing, and then changes.
+/// How long streamed initial data may pause, or be followed by changes without its end. An API server sends the data from memory, without
+/// pauses, and the end a moment later. One that does not know `sendInitialEvents` sends no end: the objects or nothing, and then changes.
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// The longest time for streamed initial data. Pages take no longer and have no such limit.
 const INITIAL_TIME_MAX: Duration = Duration::from_secs(60);
-/// The silence after which the state is compared once more if upstream has another one, or if the last watches brought nothing.
+/// The silence after which the state is compared again if upstream's was found to differ, or if the last watches brought nothing.
 const DOUBTFUL_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The pause after a comparison that could not be made.
 const COMPARISON_PAUSE: Duration = Duration::from_secs(10);
@@ -128,6 +128,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         if response.status().as_u16() != 200 {
             return Err(AttemptFailure::refused(read_status(response).await));
         }
+        // A catch-up leaves states out, so a list is needed instead (decision 44).
         if !self.spec.accepts_catch_up && response.headers().contains_key(CATCH_UP_HEADER) {
             let expired = UpstreamStatus::of_code(410);
             return Err(AttemptFailure::refused(expired));
@@ -167,7 +168,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     let flow;
                     (flow, pending) = self.apply_batch(chunk, &mut body, &mut frames).await?;
                     if self.proven_at > proven_at {
-                        // The comparison that is under way does not know of this.
+                        // The comparison in progress was started before this proof, and is no longer needed.
                         comparison = None;
                     }
                     self.sink.publish();
@@ -219,7 +220,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    /// How long the next bytes are waited for.
+    /// How long to wait for the next bytes.
     fn tick(&self, times: &StreamTimes, is_comparing: bool) -> Duration {
         let tick = self.sink.quiet_time().map_or(TICK, |time| time.min(TICK));
         match self.time_to_comparison(times) {
@@ -239,12 +240,12 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         Ok(())
     }
 
-    /// The time until the next comparison after one with this result. One that could not be made is deferred anyway.
+    /// The time until the next comparison after one with this result.
     const fn pause_after(&self, upstream: &UpstreamState) -> Duration {
         match upstream {
             UpstreamState::Unknown(_) => COMPARISON_PAUSE,
             _ if self.reflector.is_in_doubt() => DOUBTFUL_SILENCE_MAX,
-            // A sink that cannot tell will not do so later.
+            // Also if the sink cannot count its objects: nothing is gained by asking it sooner.
             UpstreamState::Same | UpstreamState::Older | UpstreamState::Newer { .. } => {
                 self.spec.silence_max
             }
@@ -288,7 +289,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         (now >= times.begun_at + INITIAL_TIME_MAX).then_some("the initial data did not end in time")
     }
 
-    /// Takes in a comparison. Returns how the watch ends, if it lacks what upstream has, or if only the next one can show whether it does.
+    /// Handles the result of a comparison. Returns how the watch ends, if it lacks what upstream has, or if only the next watch can show
+    /// whether it does.
     async fn compared(&mut self, upstream: &UpstreamState) -> Option<UpstreamWatchEnd> {
         if let UpstreamState::Unknown(seconds) = upstream {
             self.defer_comparison(*seconds);
@@ -332,7 +334,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         Some(UpstreamWatchEnd::Disconnected)
     }
 
-    /// Applies a chunk and those that have arrived meanwhile, so that watches are woken once for all of them. Returns what follows them.
+    /// Applies a chunk and those that have arrived meanwhile, so that watches are woken once for all of them. Also returns what was read
+    /// after them, if it is not a chunk.
     async fn apply_batch(
         &mut self,
         chunk: Bytes,
@@ -493,7 +496,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    /// Gives streamed initial data up whose end does not come.
+    /// Gives up streamed initial data whose end does not come.
     fn endless(&mut self, cause: &str) -> UpstreamWatchEnd {
         self.failed(RequestKind::Watch, AttemptFailure::endless(cause));
         UpstreamWatchEnd::Disconnected

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 pub(super) const FRUITLESS_MAX: u32 = 3;
 /// If watches have brought nothing for this long, the next one that fails is enough, whatever its failure.
 pub(super) const FRUITLESS_TIME_MAX: Duration = Duration::from_secs(55);
+
 /// Watches since the last one that brought something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FruitlessWatches {
@@ -20,7 +21,7 @@ pub(super) struct FruitlessWatches {
     pub(super) is_check_due: bool,
     /// Upstream's state differs, or cannot be read: if one more watch brings nothing, the state is listed.
     pub(super) is_last: bool,
-    /// Whether `check_at` belongs to the last comparison.
+    /// False from a comparison until `pace` has set `check_at` for the next one.
     pub(super) is_paced: bool,
 }
 
@@ -37,7 +38,8 @@ impl FruitlessWatches {
         }
     }
 
-    /// The state is upstream's now. That the watches have brought nothing is not forgotten.
+    /// The state was listed, or compared and not refuted: counts from zero again. `check_count` and `check_at` stay, so that the next
+    /// comparison is still paced.
     pub(super) fn restart(&mut self, now: Instant) {
         self.count = 0;
         self.since = self.is_checked().then_some(now);
@@ -45,14 +47,14 @@ impl FruitlessWatches {
         self.is_last = false;
     }
 
-    /// The state is compared or listed, and the next time is not earlier than this.
+    /// Notes that the state is compared or listed, and not again before `check_at`.
     pub(super) fn pace(&mut self, check_at: Instant) {
         self.is_paced = true;
         self.check_count = self.check_count.saturating_add(1);
         self.check_at = Some(check_at);
     }
 
-    /// Whether the time of the next comparison has to be set, because there was one.
+    /// Whether there was a comparison after which `pace` has not been called.
     pub(super) const fn is_to_be_paced(&self) -> bool {
         !self.is_paced
     }

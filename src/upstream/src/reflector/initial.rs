@@ -80,7 +80,7 @@ impl InitialRead {
         }
     }
 
-    /// The next request is for data of at least this version, if it is the first one of its data.
+    /// Notes what readers were given before the next request. Only the first request of a list counts: later pages belong to its version.
     pub(super) fn note_given(&mut self, given: ResourceVersion) {
         if self.page.is_some() {
             return;
@@ -91,8 +91,9 @@ impl InitialRead {
         }
     }
 
-    /// Whether data of this version is older than the held state, or than what readers were given, although something newer was requested.
-    /// The latest version was not, if it is below what they had before; it may have been overtaken by a proof meanwhile.
+    /// Whether data of this version is too old: older than the held state, or than what readers were given. If the latest version was
+    /// requested, it is too old only from `given_before` to `given`: then a proof has overtaken the list, which is not needed. Below
+    /// `given_before`, upstream itself went back.
     fn is_behind(&self, version: ResourceVersion, given: ResourceVersion) -> bool {
         match self.list_version {
             ListVersion::Latest => (self.given_before..given).contains(&version),
@@ -267,7 +268,7 @@ impl ReflectorMachine {
         let was_latest = initial.list_version == ListVersion::Latest;
         initial.list_version = ListVersion::Latest;
         if was_latest {
-            // No version was asked for, so it is the stream that is refused.
+            // Upstream cannot lack the latest version, so it is the stream that is refused.
             initial.avoid_streams();
             return self.restart(reason, wait_seconds);
         }

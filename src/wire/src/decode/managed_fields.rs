@@ -2,7 +2,7 @@
 
 use super::walk::{member, members};
 
-/// Copies an object without the member. `None` if it has none, or is not an object. Everything else stays as it was
+/// Copies an object without its managed fields. `None` if it has none, or is not an object. Everything else stays as it was
 /// written, except for whitespace between the members of the metadata.
 #[must_use]
 pub fn without_managed_fields(object: &[u8]) -> Option<Vec<u8>> {

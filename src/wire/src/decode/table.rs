@@ -37,6 +37,7 @@ pub fn scan_table(line: &[u8]) -> Result<TableLine, ScanError> {
         return Ok(TableLine::Error);
     }
     let object = envelope.object.of(line);
+    // Reads only the version of the metadata, as for a bookmark; a Table has no name.
     let version = scan_bookmark(object)?.resource_version;
     let columns = member(object, "columnDefinitions")?
         .map(|span| ByteSpan {

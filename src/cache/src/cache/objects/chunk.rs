@@ -15,7 +15,7 @@ pub(super) const OBJECT_COUNT_MAX: usize = 256;
 /// Maximum bytes of a chunk with more than one object. It bounds the cost of compressing again after a change (about 5 ms).
 pub(super) const FRAMES_LEN_MAX: usize = 2 << 20;
 
-/// Number of objects for which a full chunk reserves memory when it grows.
+/// Number of objects for which a chunk's vector reserves memory when it is full.
 const INSERT_RESERVE: usize = 16;
 
 /// A chunk's objects in one format, compressed independently: a part of a deflate stream that ends on a byte boundary
@@ -100,7 +100,7 @@ impl ChunksMemory {
 /// What was derived from a chunk's objects, each on first use. Any change of the objects clears it.
 #[derive(Debug, Default)]
 struct DerivedBytes {
-    /// Dropped while memory is short, too.
+    /// Also dropped while memory is short.
     blocks: Mutex<[Option<DeflateBlock>; BlockFormat::COUNT]>,
     /// The spans of the objects' metadata; `None` inside if an object has none.
     metadata: OnceLock<Option<Box<[ByteSpan]>>>,
@@ -159,6 +159,7 @@ impl Chunk {
     /// Drops the blocks. Lists that are sending one keep it until they have sent it; the next list makes it again.
     pub fn drop_blocks(&self) {
         let dropped = std::mem::take(&mut *self.derived.blocks.lock());
+        // The memory is freed after the lock is released.
         drop(dropped);
     }
 
@@ -260,7 +261,7 @@ impl Chunk {
         self.objects_len += object.allocated_len();
         let objects = self.objects_mut();
         if objects.len() == objects.capacity() {
-            // Doubling would leave half of each chunk empty that grows.
+            // Doubling could leave up to half of a growing chunk's memory unused.
             objects.reserve_exact(INSERT_RESERVE);
         }
         objects.insert(index, object);
@@ -308,7 +309,7 @@ impl ChunkCapacity {
         object_count: OBJECT_COUNT_MAX / 4 * 3,
         frames_len: FRAMES_LEN_MAX / 4 * 3,
     };
-    /// Half, for the parts of an overfull chunk.
+    /// Half, for the parts of an overfull chunk; rounded up, so that one object too many makes two parts, not three.
     pub(super) const SPLIT: Self = Self {
         object_count: OBJECT_COUNT_MAX / 2 + 1,
         frames_len: FRAMES_LEN_MAX / 2,

@@ -39,7 +39,7 @@ pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectPart
     found.finish(raw.len())
 }
 
-/// Reads the object of a bookmark.
+/// Reads the object of a bookmark: the fields 6 (resourceVersion) and 12 (annotations) of its `ObjectMeta`.
 pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> {
     let mut found = None;
     let mut initial_events_end = false;
@@ -114,6 +114,7 @@ struct ObjectWalk<'a> {
 }
 
 impl<'a> ObjectWalk<'a> {
+    /// Reads the fields of `ObjectMeta`: 1 name, 3 namespace, 5 uid, 6 resourceVersion, 11 labels.
     fn metadata(&mut self, raw: &'a [u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(raw, message) {
             let field = field?;

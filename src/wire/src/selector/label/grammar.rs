@@ -1,5 +1,5 @@
-//! The label selector grammar of apimachinery (docs/PROTOCOL.md §2.5), token by token, without the corners in which only the API server can
-//! say what is valid.
+//! The label selector grammar of apimachinery (docs/PROTOCOL.md §2.5), token by token. Refuses the corner cases in which only the API
+//! server can say what is valid: upstream decides on those.
 
 use std::collections::BTreeSet;
 
@@ -108,8 +108,8 @@ impl<'a> Parser<'a> {
             .ok()
     }
 
-    /// The values in parentheses. An empty one at either end is the empty value; of empty ones in the middle the API server takes some
-    /// and refuses others.
+    /// The values in parentheses. An empty one at either end is the empty value. Empty ones in the middle are refused here: the API server
+    /// accepts some of them and refuses others.
     fn set(&mut self) -> Option<LabelValues> {
         if self.take() != Token::Symbol("(") {
             return None;
