@@ -3,7 +3,8 @@
 own_version() {
   local tree=$1 manifest
   for manifest in "$tree"/{.,src/*,loadtest,testkit}/Cargo.toml; do
-    [ ! -f "$manifest" ] || sed -i '0,/^version = .*/s//version = "0.0.0"/' "$manifest"
+    # Its own version, and those that it asks of the other crates.
+    [ ! -f "$manifest" ] || sed -i '0,/^version = .*/s//version = "0.0.0"/; /path = /s/version = "[^"]*"/version = "0.0.0"/' "$manifest"
   done
   sed -i -E '/^name = "kube-fanout(-[a-z]+)?"$/{n;s/".*"/"0.0.0"/}' "$tree/Cargo.lock"
 }
