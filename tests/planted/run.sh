@@ -212,7 +212,7 @@ plant_together() {
   for patch in "${planted[@]}"; do
     code=0
     for at in "${!binaries[@]}"; do [ "${binaries[at]}" != "$(binary_of "$(finder_of "$patch")")" ] || break; done
-    tests "${programs[at]}" --exact "$(finder_of "$patch")" || code=$?
+    tests "${programs[at]}" --exact "$(test_of "$(finder_of "$patch")")" || code=$?
     if [ "$code" = 0 ]; then
       fails "$patch" "NOT FOUND by $(finder_of "$patch")"
     fi
