@@ -271,11 +271,12 @@ pub use shared_informer::{InformerOptions, NotSynced, SharedInformer};
 #[cfg(feature = "client")]
 pub use kube_fanout_upstream::client;
 pub use kube_fanout_upstream::driver::{
-    Fetch, FetchError, FrameRejection, RequestKind, RequestPurpose,
+    Collection, Fetch, FetchError, FrameRejection, RequestKind, RequestPurpose,
 };
 pub use kube_fanout_upstream::reflector::RelistReason;
 pub use kube_fanout_wire::decode::UpstreamStatus;
 pub use kube_fanout_wire::resource;
+pub use kube_fanout_wire::selector::LabelSelector;
 
 // Under their names in the gateway's crate.
 use kube_fanout_upstream as upstream;
