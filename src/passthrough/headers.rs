@@ -29,8 +29,8 @@ impl Upgrade {
         let protocol = headers.get(UPGRADE)?;
         let listed =
             tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-        let impersonation_headers = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
-        (listed && !impersonation_headers).then(|| Self {
+        let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
+        (listed && !is_h2c).then(|| Self {
             protocol: protocol.clone(),
         })
     }

@@ -32,18 +32,25 @@ use crate::transport::LINGER_TIME;
 use crate::view::{Hub, ServedResource};
 use crate::watch::WatchRecorder;
 
-/// Answers every request at once with a forwarded response, except for what its one cache holds.
-#[derive(Default)]
-struct Upstream(Option<ServedResource>);
+/// Has one cache at most, and forwards requests to a function.
+struct Upstream<F> {
+    served: Option<ServedResource>,
+    recorder: Arc<dyn WatchRecorder>,
+    forward: F,
+}
 
-impl Resources for Upstream {
+impl<F, R> Resources for Upstream<F>
+where
+    F: Fn(ForwardRequest) -> R + Send + Sync + 'static,
+    R: Future<Output = Response<ForwardedBody>> + Send + 'static,
+{
     fn availability<'a>(
         &'a self,
         _: &'a CacheKey,
         _: FillWait,
         _: Peer,
     ) -> BoxFuture<'a, Availability> {
-        Box::pin(ready(match &self.0 {
+        Box::pin(ready(match &self.served {
             Some(served) => Availability::Ready(served.clone()),
             None => Availability::Forwarded(None),
         }))
@@ -53,15 +60,35 @@ impl Resources for Upstream {
         Box::pin(ready(Latest::Unknown))
     }
 
-    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
-        Box::pin(ready(boxed(Response::new(Full::from("whole")))))
+    fn forward(&self, request: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        Box::pin(async move { (self.forward)(request).await })
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::new(())
+        Arc::clone(&self.recorder)
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+/// Without a cache; each request gets the response of the function.
+fn forwarding(
+    forward: impl Fn(ForwardRequest) -> Response<ForwardedBody> + Send + Sync + 'static,
+) -> impl Resources {
+    Upstream {
+        served: None,
+        recorder: Arc::new(()),
+        forward: move |request| ready(forward(request)),
+    }
+}
+
+/// With this cache; what is forwarded is answered at once.
+fn caching(served: ServedResource) -> impl Resources {
+    Upstream {
+        served: Some(served),
+        recorder: Arc::new(()),
+        forward: |_| ready(boxed(Response::new(Full::from("whole")))),
+    }
 }
 
 /// The response of an upstream.
@@ -73,7 +100,7 @@ where
 }
 
 fn connection() -> ClientConnection {
-    connection_to(Upstream::default())
+    connection_to(forwarding(|_| boxed(Response::new(Full::from("whole")))))
 }
 
 fn connection_to(upstream: impl Resources) -> ClientConnection {
@@ -345,7 +372,7 @@ async fn watch_until_drained(
 async fn a_connection_takes_further_requests_before_and_after_a_watch() {
     let (_world, served) = world();
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    let run = tokio::spawn(connection_to(Upstream(Some(served))).http1(server.into()));
+    let run = tokio::spawn(connection_to(caching(served)).http1(server.into()));
     client
         .write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
@@ -371,7 +398,7 @@ async fn a_connection_takes_further_requests_before_and_after_a_watch() {
 async fn a_watch_that_is_to_be_the_last_says_so() {
     let (_world, served) = world();
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    let run = tokio::spawn(connection_to(Upstream(Some(served))).http1(server.into()));
+    let run = tokio::spawn(connection_to(caching(served)).http1(server.into()));
     let last = WATCH.replace("Host: a", "Connection: close\r\nHost: a");
     client.write_all(last.as_bytes()).await.unwrap();
     let mut read = String::new();
@@ -385,7 +412,7 @@ async fn a_watch_that_is_to_be_the_last_says_so() {
 async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
     let (_world, served) = world();
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    let connection = connection_to(Upstream(Some(served.clone())));
+    let connection = connection_to(caching(served.clone()));
     let drain = connection.drain.clone();
     let run = tokio::spawn(connection.http1(server.into()));
     watch_until_drained(&mut client, &served, &drain).await;
@@ -430,44 +457,13 @@ async fn an_http2_connection_that_was_ended_is_heard_until_its_client_closes_it(
     }
 }
 
-/// Answers every request with the response of a function, as if it were forwarded.
-struct Forwarding<F>(F);
-
-impl<F> Resources for Forwarding<F>
-where
-    F: Fn(ForwardRequest) -> Response<ForwardedBody> + Send + Sync + 'static,
-{
-    fn availability<'a>(
-        &'a self,
-        _: &'a CacheKey,
-        _: FillWait,
-        _: Peer,
-    ) -> BoxFuture<'a, Availability> {
-        Box::pin(ready(Availability::Forwarded(None)))
-    }
-
-    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
-        Box::pin(ready(Latest::Unknown))
-    }
-
-    fn forward(&self, request: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
-        Box::pin(async move { (self.0)(request) })
-    }
-
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::new(())
-    }
-
-    fn answered(&self, _: AnsweredRequest<'_>) {}
-}
-
 #[tokio::test]
 async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
     let metrics = Metrics::new().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let drain = Drain::new();
-    let fragile = Forwarding(|request: ForwardRequest| {
+    let fragile = forwarding(|request: ForwardRequest| {
         assert_ne!(request.request.http.uri().path(), "/panic", "planted");
         boxed(Response::new(Full::from("whole")))
     });
@@ -506,7 +502,7 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
 
 /// An upstream that accepts every protocol upgrade and passes the client's end of the tunnel to the test.
 fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> impl Resources {
-    Forwarding(move |forward: ForwardRequest| {
+    forwarding(move |forward: ForwardRequest| {
         let mut request = forward.request.http;
         let mut answer = Response::new(Full::<Bytes>::default());
         let headers = request.headers();
@@ -575,7 +571,7 @@ impl Body for EndlessBody {
 /// Answers one request with an [`EndlessBody`].
 fn endless(lifetime: ForwardLifetime, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
     let dropped = std::sync::Mutex::new(Some(dropped));
-    Forwarding(move |_: ForwardRequest| {
+    forwarding(move |_: ForwardRequest| {
         let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
         answer.extensions_mut().insert(lifetime);
         boxed(answer)

@@ -82,24 +82,11 @@ async fn a_client_that_ignores_goaway_is_cut_though_it_goes_on() {
 }
 
 /// Answers 20 s later, with a response that takes as long.
-struct Slow;
-
-impl Resources for Slow {
-    fn availability<'a>(
-        &'a self,
-        _: &'a CacheKey,
-        _: FillWait,
-        _: Peer,
-    ) -> BoxFuture<'a, Availability> {
-        Box::pin(ready(Availability::Forwarded(None)))
-    }
-
-    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
-        Box::pin(ready(Latest::Unknown))
-    }
-
-    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
-        Box::pin(async {
+fn slow() -> impl Resources {
+    Upstream {
+        served: None,
+        recorder: Arc::new(()),
+        forward: |_| async {
             tokio::time::sleep(Duration::from_secs(20)).await;
             let parts = futures::stream::unfold(0, |count| async move {
                 tokio::time::sleep(Duration::from_secs(10)).await;
@@ -107,20 +94,14 @@ impl Resources for Slow {
                 (count < 2).then_some((Ok::<_, Infallible>(frame), count + 1))
             });
             boxed(Response::new(http_body_util::StreamBody::new(parts)))
-        })
+        },
     }
-
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::new(())
-    }
-
-    fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_is_waited_for_however_long_it_takes() {
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    let connection = connection_to(Slow);
+    let connection = connection_to(slow());
     let drain = connection.drain.clone();
     let run = tokio::spawn(connection.http1(server.into()));
     client.write_all(REQUEST).await.unwrap();
@@ -135,7 +116,7 @@ async fn a_response_is_waited_for_however_long_it_takes() {
     assert_eq!(run.await.unwrap(), Ok(()));
 
     let (client, server) = tokio::io::duplex(1 << 16);
-    let connection = connection_to(Slow);
+    let connection = connection_to(slow());
     let drain = connection.drain.clone();
     let run = tokio::spawn(connection.http2(server.into()));
     let (mut sender, driver) =

@@ -8,7 +8,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 fn of_one_answer() -> ClientConnection {
     let go_away = GoAway::default();
     let ends = go_away.clone();
-    let upstream = Forwarding(move |_: ForwardRequest| {
+    let upstream = forwarding(move |_: ForwardRequest| {
         ends.begin();
         boxed(Response::new(Full::from("last")))
     });

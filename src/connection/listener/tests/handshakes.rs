@@ -22,7 +22,7 @@ fn hello() -> Vec<u8> {
 }
 
 fn connection_over_tls(metrics: &Metrics) -> ClientConnection {
-    let upstream = Forwarding(|_: ForwardRequest| boxed(Response::new(Full::default())));
+    let upstream = forwarding(|_: ForwardRequest| boxed(Response::new(Full::default())));
     let service = Service::new(Arc::new(upstream), unlimited(), metrics.listener());
     ClientConnection {
         tls: Some(tls().load_full().into()),
@@ -92,7 +92,7 @@ async fn a_drain_ends_tls_in_order_after_a_watch() {
         let (socket, server) = accepted().await;
         let connection = ClientConnection {
             tls: Some(tls().load_full().into()),
-            ..connection_to(Upstream(Some(served.clone())))
+            ..connection_to(caching(served.clone()))
         };
         let drain = connection.drain.clone();
         let run = tokio::spawn(connection.run(server, None));

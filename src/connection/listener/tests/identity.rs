@@ -9,7 +9,7 @@ use crate::tls::tests::samples::{Authority, Folder, Pair, client, connector, nam
 
 /// Answers with the number of certificates that the request carries, followed by the first of them.
 fn echo_identity() -> impl Resources {
-    Forwarding(|request: ForwardRequest| {
+    forwarding(|request: ForwardRequest| {
         let identity = request.request.connection.identity;
         assert_eq!(identity.peer, request.caller.peer);
         assert_eq!(identity.peer, IpAddr::from([127, 0, 0, 1]).into());

@@ -9,7 +9,7 @@ const WATCH_TIME_MAX: Duration = Duration::from_millis(3_501);
 /// A connection that is in the table, to a server with one cache.
 fn tracked(served: ServedResource, table: &ConnectionTable) -> ClientConnection {
     let metrics = Metrics::new().unwrap().listener();
-    let service = Service::new(Arc::new(Upstream(Some(served))), unlimited(), metrics);
+    let service = Service::new(Arc::new(caching(served)), unlimited(), metrics);
     let service = service.tracked(Some(table.clone()));
     ClientConnection {
         entry: service.track(),

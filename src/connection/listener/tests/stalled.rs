@@ -15,12 +15,6 @@ const OBJECT_LEN: usize = 1 << 20;
 const TARGET: &str = "/api/v1/configmaps?watch=1&resourceVersion=10&timeoutSeconds=3000";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://a\r\n";
 
-/// Serves one cache, forwards everything else to endless responses, and reports the ends of watches.
-struct Server {
-    served: ServedResource,
-    ends: Arc<EndRecorder>,
-}
-
 #[derive(Debug)]
 struct EndRecorder(mpsc::Sender<WatchEnd>);
 
@@ -28,33 +22,6 @@ impl WatchRecorder for EndRecorder {
     fn ended(&self, totals: WatchTotals) {
         self.0.try_send(totals.end).unwrap();
     }
-}
-
-impl Resources for Server {
-    fn availability<'a>(
-        &'a self,
-        _: &'a CacheKey,
-        _: FillWait,
-        _: Peer,
-    ) -> BoxFuture<'a, Availability> {
-        Box::pin(ready(Availability::Ready(self.served.clone())))
-    }
-
-    fn latest<'a>(&'a self, _: &'a ServedResource) -> BoxFuture<'a, Latest> {
-        Box::pin(ready(Latest::Unknown))
-    }
-
-    fn forward(&self, _: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
-        let mut answer = Response::new(EndlessBody(None));
-        answer.extensions_mut().insert(ForwardLifetime::Short);
-        Box::pin(ready(boxed(answer)))
-    }
-
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::clone(&self.ends) as _
-    }
-
-    fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
 /// A server with a long object, the metrics of its connections, and the ends of its watches.
@@ -71,9 +38,14 @@ impl Stage {
         let change = world.write("a/long", None);
         world.apply(vec![change]);
         let (sender, ends) = mpsc::channel(8);
-        let server = Server {
-            served,
-            ends: Arc::new(EndRecorder(sender)),
+        let server = Upstream {
+            served: Some(served),
+            recorder: Arc::new(EndRecorder(sender)),
+            forward: |_| {
+                let mut answer = Response::new(EndlessBody(None));
+                answer.extensions_mut().insert(ForwardLifetime::Short);
+                ready(boxed(answer))
+            },
         };
         let metrics = Metrics::new().unwrap().listener();
         Self {
