@@ -126,10 +126,13 @@ impl FromStr for LogFilter {
             let level = level_of(level).ok_or_else(invalid)?;
             match module {
                 Some(module) if !is_module(module) => return Err(invalid()),
-                Some(module) if filter.modules.iter().any(|(known, _)| known == module) => {
-                    return Err(InvalidFilter::Repeated(module.to_owned()));
+                Some(module) => {
+                    let module = of_one_crate(module);
+                    if filter.modules.iter().any(|(known, _)| *known == module) {
+                        return Err(InvalidFilter::Repeated(module));
+                    }
+                    filter.modules.push((module, level));
                 }
-                Some(module) => filter.modules.push((module.to_owned(), level)),
                 None if filter.rest.is_some() => {
                     return Err(InvalidFilter::Repeated("everything".to_owned()));
                 }
@@ -137,6 +140,14 @@ impl FromStr for LogFilter {
             }
         }
         Ok(filter)
+    }
+}
+
+/// Log lines name crates, filters the modules of one crate: `kube_fanout_upstream::client` is `kube_fanout::upstream::client`.
+fn of_one_crate(module: &str) -> String {
+    match module.strip_prefix("kube_fanout_") {
+        Some(rest) => format!("kube_fanout::{rest}"),
+        None => module.to_owned(),
     }
 }
 

@@ -25,6 +25,20 @@ fn a_filter_is_written_as_it_is_read() {
     assert_eq!(loose.to_string(), "warn,kube_fanout::upstream=debug");
 }
 
+/// As copied from a log line, and as documented.
+#[test]
+fn a_crate_of_the_gateway_is_the_module_of_its_name() {
+    let put = filter("kube_fanout_upstream=debug");
+    assert_eq!(put.to_string(), "kube_fanout::upstream=debug");
+    let in_force = put.over(&filter("info,kube_fanout::upstream::client=warn"));
+    assert_eq!(in_force.to_string(), "info,kube_fanout::upstream=debug");
+    let repeated = "kube_fanout_upstream=info,kube_fanout::upstream=debug".parse::<LogFilter>();
+    assert_eq!(
+        repeated,
+        Err(InvalidFilter::Repeated("kube_fanout::upstream".to_owned()))
+    );
+}
+
 #[test]
 fn a_filter_with_a_mistake_is_refused_as_a_whole() {
     for text in [
