@@ -221,6 +221,9 @@
 //! Reading an object or an index takes a lock for one lookup; taking a [`StoreSnapshot`] copies a pointer. A resync delivers one
 //! notification per object, and is rarely worth its cost.
 
+#[cfg(all(feature = "sim", not(debug_assertions)))]
+compile_error!("the feature `sim` replaces the threads of handlers; it is for tests/sim only");
+
 mod cached;
 mod counts;
 mod delta_fifo;
