@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod asked;
-mod named;
 mod stage;
 pub(crate) mod store_watcher;
 mod tiers;

@@ -1,9 +1,19 @@
 //! kube-rs as a client of a gateway that may be restarted meanwhile. A test that another program runs, and that prints the contents of its
 //! stores on that program's request; it compares nothing itself.
 //!
-//! The environment variables are those of `named.rs`. Each line on standard input is a request: `whole` for whole objects, any other
-//! text for their ids. The response is one line of JSON. The test ends when its input ends.
+//! | variable | meaning |
+//! |---|---|
+//! | `KUBE_FANOUT_TEST_URL` | the gateway |
+//! | `KUBE_FANOUT_TEST_CA_FILE`, `KUBE_FANOUT_TEST_TOKEN_FILE` | the CA certificates and the token for it, if set |
+//!
+//! Each line on standard input is a request: `whole` for whole objects, any other text for their ids. The response is one line of JSON. The
+//! test ends when its input ends.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test runner passes variables, not settings"
+)]
 
+use std::env;
 use std::io::stdin;
 use std::thread;
 
@@ -11,12 +21,28 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::Config;
 use kube::{Api, Client};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use crate::kube_rs::named::{client, variable};
 use crate::kube_rs::stage::resource;
 use crate::kube_rs::store_watcher::{Collection, StoreWatcher, WatchableKind};
+
+fn variable(name: &str) -> Option<String> {
+    env::var(format!("KUBE_FANOUT_TEST_{name}")).ok()
+}
+
+fn client(url: &str) -> Client {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.root_cert = variable("CA_FILE").map(|path| {
+        let certificates = CertificateDer::pem_file_iter(path).unwrap();
+        let bytes = certificates.map(|certificate| certificate.unwrap().to_vec());
+        bytes.collect()
+    });
+    config.auth_info.token_file = variable("TOKEN_FILE");
+    Client::try_from(config).unwrap()
+}
 
 /// All watchers of one gateway.
 struct WatcherSet {
