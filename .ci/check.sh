@@ -81,7 +81,8 @@ step_scenarios() {
 # The models are the tests in modules called models. A filter that matches nothing would pass, so a library without a model is a failure.
 step_loom() {
     local output code
-    output=$(cargo test --locked --package kube-fanout --package kube-fanout-cache --features "$FORM,kube-fanout/loom" --lib models:: 2>&1)
+    output=$(cargo test --locked --package kube-fanout --package kube-fanout-serving --package kube-fanout-cache \
+        --features "$FORM,kube-fanout/loom" --lib models:: 2>&1)
     code=$?
     echo "$output"
     [ "$code" = 0 ] || return "$code"

@@ -155,7 +155,7 @@ def render(values):
 
 
 configured = {}
-# After the drain: CHECKPOINT_WRITE_TIME and AUDIT_WRITE_TIME of src/gateway.rs.
+# After the drain: CHECKPOINT_WRITE_TIME and AUDIT_WRITE_TIME of src/gateway/src/lib.rs.
 WRITE_SECONDS = 20 + 5
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 

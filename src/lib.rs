@@ -42,50 +42,29 @@
 //! # How the code is organised
 //!
 //! An order in which it can be read: [`resource`], [`decode`], [`selector`], [`cache`], [`view`], [`upstream`], [`protocol`],
-//! [`watch`], [`serve`], [`connection`], [`auth`], [`gateway`]. The first five, and [`protocol`], are pure: no sockets, no clock, no
-//! `async`. Those up to [`protocol`], and [`informer`], are crates of their own, or parts of them.
+//! [`watch`], [`serve`], [`connection`], [`auth`], [`gateway`]. They belong to smaller crates, and keep their names here. The first five, and
+//! [`protocol`], are pure: no sockets, no clock, no `async`.
 //!
 //! `docs/ARCHITECTURE.md` follows an event, a list, a caller and a setting through the code, file by file, lists crates and modules, and
 //! states the invariants. `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the
 //! design.
 
-use kube_fanout_cache::sync;
 pub use kube_fanout_cache::{cache, fairness, view};
+pub use kube_fanout_gateway as gateway;
+pub use kube_fanout_gateway::checkpoint;
 pub use kube_fanout_informer as informer;
 pub use kube_fanout_protocol as protocol;
+pub use kube_fanout_serving::{
+    admin, admission, allocator, audit, auth, build_info, cache_rule, cli, config, connection,
+    log_filter, metrics, passthrough, reload, serve, shutdown, status, telemetry, tls, watch,
+};
+use kube_fanout_serving::{numbers, printable};
 pub use kube_fanout_upstream as upstream;
 use kube_fanout_upstream::blocking;
 pub use kube_fanout_upstream::{error_chain, log_limit, net};
 pub use kube_fanout_wire::{decode, resource, selector};
 
-pub mod admin;
-pub mod admission;
-pub mod allocator;
-pub mod audit;
-pub mod auth;
-pub mod build_info;
-pub mod cache_rule;
 pub mod check;
-pub mod checkpoint;
-pub mod cli;
-pub mod config;
-pub mod connection;
 pub mod demo;
 pub mod embedded;
-pub mod gateway;
-pub mod log_filter;
-pub mod metrics;
-mod numbers;
-pub mod passthrough;
-mod printable;
 pub mod quiet;
-pub mod reload;
-pub mod serve;
-pub mod shutdown;
-pub mod status;
-mod tables;
-mod task;
-pub mod telemetry;
-pub mod tls;
-mod transport;
-pub mod watch;

@@ -236,7 +236,7 @@ fn checkpoints_that_are_there_take_no_further_space() {
     is(&verdict(10, 0), CheckLevel::Ok, "10 MiB free");
     is(&verdict(2, 8), CheckLevel::Ok, "8 MiB of checkpoints");
     is(&verdict(2, 7), CheckLevel::Warning, "may take 10 MiB");
-    let folder = crate::tls::tests::samples::Folder::create();
+    let folder = crate::upstream::samples::certificates::Folder::create();
     std::fs::write(folder.0.join("pods.v1.json.checkpoint"), [0; 1_000]).unwrap();
     std::fs::write(folder.0.join("lock"), "").unwrap();
     assert_eq!(machine::stored_len(&folder.0).unwrap(), 1_000);

@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 /// The module that logs changes of the filter.
-const FILTER_MODULE: &str = "kube_fanout::log_filter";
+const FILTER_MODULE: &str = "kube_fanout_serving::log_filter";
 
 /// What the rest of the process needs of the log.
 pub(crate) struct LogHandles {
@@ -111,11 +111,13 @@ fn targets(filter: &LogFilter) -> Targets {
         .with_target(SPAN_TARGET, LevelFilter::OFF)
 }
 
-/// A filter names all modules as of one crate: `kube_fanout::upstream` is the crate `kube_fanout_upstream`.
+/// A filter names all modules as of one crate: `kube_fanout::upstream` is the crate `kube_fanout_upstream`, `kube_fanout::serve` a module of
+/// `kube_fanout_serving`.
 fn targets_of(module: &str) -> Vec<String> {
     let mut targets = vec![module.to_owned()];
     if let Some(room) = module.strip_prefix("kube_fanout::") {
         targets.push(format!("kube_fanout_{room}"));
+        targets.push(format!("kube_fanout_serving::{room}"));
     }
     targets
 }
@@ -124,13 +126,15 @@ fn targets_of(module: &str) -> Vec<String> {
 fn modules_that_are_crates_have_their_level() {
     use tracing::Level;
 
-    let filter = "error,kube_fanout::upstream=debug,kube_fanout::upstream::client=info";
+    let filter = "error,kube_fanout::upstream=debug,kube_fanout::upstream::client=info,kube_fanout::serve=info";
     let targets = targets(&filter.parse().unwrap());
     for (target, level, is_logged) in [
         ("kube_fanout_upstream::driver", Level::DEBUG, true),
         ("kube_fanout_upstream::client::renewal", Level::DEBUG, false),
         ("kube_fanout_upstream::client::renewal", Level::INFO, true),
         ("kube_fanout_informer", Level::WARN, false),
+        ("kube_fanout_serving::serve::list", Level::INFO, true),
+        ("kube_fanout_serving::watch", Level::INFO, false),
     ] {
         assert_eq!(targets.would_enable(target, &level), is_logged, "{target}");
     }

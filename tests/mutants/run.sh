@@ -56,8 +56,8 @@ selector() { crate kube-fanout-wire selector "$@"; }
 reflector() { crate kube-fanout-upstream reflector "$@"; }
 
 serving() {
-    cargo mutants --dir . --package kube-fanout "${options[@]}" --file src/watch/delivery.rs --file 'src/watch/delivery/**' \
-        --file src/admission.rs --file 'src/admission/**' "$@" -- --lib -- delivery admission
+    cargo mutants --dir . --package kube-fanout-serving "${options[@]}" --file src/serving/src/watch/delivery.rs --file 'src/serving/src/watch/delivery/**' \
+        --file src/serving/src/admission.rs --file 'src/serving/src/admission/**' "$@" -- --lib -- delivery admission
 }
 
 code=0

@@ -5,7 +5,7 @@
 #   run.sh          the page with the documents of states.mjs
 #   run.sh URL NAME only the page of a gateway that runs, such as http://127.0.0.1:9090/status of './kube-fanout demo'; NAME is for the files
 #
-# Run by hand after changes of src/admin/status/page.html. Installs Chromium (from Debian) and npm's axe-core and puppeteer-core if they are
+# Run by hand after changes of src/serving/src/admin/status/page.html. Installs Chromium (from Debian) and npm's axe-core and puppeteer-core if they are
 # missing. Writes screenshots to target/status. Exit code: 0 all is well, 1 something was found, 3 setup failed.
 set -euo pipefail
 
@@ -22,4 +22,4 @@ fi
 command -v npm >/dev/null || unfit "npm is missing: .ci/setup.sh test installs it"
 cp "$here"/package.json "$here"/*.mjs "$work/"
 (cd "$work" && { [ -d node_modules/axe-core ] || npm install --no-audit --no-fund --ignore-scripts --silent; }) >&2 || unfit "npm install failed"
-CHROMIUM=$chromium exec node "$work/check.mjs" "$here/../../src/admin/status/page.html" "$work" "$@"
+CHROMIUM=$chromium exec node "$work/check.mjs" "$here/../../src/serving/src/admin/status/page.html" "$work" "$@"

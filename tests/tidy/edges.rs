@@ -1,11 +1,9 @@
-//! Which module may use which, and what the pure zone may not use at all.
+//! Which module of the crate `serving` may use which, and what the pure zone may not use at all.
 
 use crate::source::{Source, is_word, sources};
 use crate::{assert_no_violations, assert_violation};
 
-const EVERYTHING: &[&str] = &["*"];
-
-/// The modules of the crates below, which the gateway's crate has under these names. Cargo forbids them to use it.
+/// The modules of the crates below, which the crate has under these names. Cargo forbids them to use it.
 const BELOW: &[&str] = &[
     "resource",
     "log_limit",
@@ -20,10 +18,9 @@ const BELOW: &[&str] = &[
     "view",
     "upstream",
     "protocol",
-    "informer",
 ];
 
-/// Each module of the gateway's crate, and the modules that it may use. A part of a module is allowed as `module::part`. A new edge is a
+/// Each module of the crate, and the modules that it may use. A part of a module is allowed as `module::part`. A new edge is a
 /// commit of its own with a decision record.
 const EDGES: &[(&str, &[&str])] = &[
     ("build_info", &[]),
@@ -43,14 +40,12 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // Spans are counted where they are sent.
-    ("telemetry", &["log_limit", "metrics"]),
+    ("telemetry", &["build_info", "log_limit", "metrics"]),
     ("shutdown", &[]),
-    ("quiet", &[]),
     ("printable", &[]),
     ("numbers", &[]),
     ("config", &["resource", "cli", "log_filter"]),
     ("cache_rule", &["resource", "config"]),
-    ("checkpoint", &["resource", "decode", "cache", "build_info"]),
     (
         "auth",
         &[
@@ -168,7 +163,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "task",
         ],
     ),
-    ("embedded", &["config", "shutdown", "tls"]),
     ("task", &["resource", "upstream::backoff", "metrics"]),
     ("reload", &["blocking", "error_chain", "metrics"]),
     // The process's boundary to its clients: files and rustls.
@@ -190,50 +184,9 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
-    // It looks at everything that the gateway will use.
-    (
-        "check",
-        &[
-            "blocking",
-            "error_chain",
-            "protocol::handover",
-            "resource",
-            "upstream::client",
-            "upstream::discovery",
-            "cache_rule",
-            "cli",
-            "config",
-            "gateway",
-            "numbers",
-            "printable",
-            "shutdown",
-            "tls",
-        ],
-    ),
-    ("gateway", EVERYTHING),
-    ("demo", EVERYTHING),
-    (
-        "main",
-        &[
-            "error_chain",
-            "allocator",
-            "build_info",
-            "config",
-            "log_filter",
-            "shutdown",
-            "telemetry",
-            "embedded",
-            "gateway",
-            "demo",
-            "check",
-        ],
-    ),
     // The crate's root declares modules and uses none.
     ("lib", &[]),
 ];
-
-/// Only these may use the composition root.
-const USERS_OF_GATEWAY: &[&str] = &["main", "demo", "check"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[
@@ -248,28 +201,28 @@ const PURE: &[&str] = &[
     "src/check/versions",
     "src/quiet",
     "src/upstream/src/error_chain",
-    "src/printable",
-    "src/numbers",
+    "src/serving/src/printable",
+    "src/serving/src/numbers",
     "src/protocol/src",
     "src/wire/src/resource",
     "src/wire/src/decode",
     "src/cache/src/cache",
-    "src/cache_rule",
+    "src/serving/src/cache_rule",
     "src/wire/src/selector",
     "src/cache/src/view",
-    "src/audit/event",
-    "src/audit/policy",
-    "src/audit/request",
-    "src/auth/access",
-    "src/auth/bearer",
-    "src/auth/caller",
-    "src/auth/certificate",
-    "src/auth/extra_key",
-    "src/auth/front_proxy",
-    "src/auth/impersonation",
-    "src/auth/lease",
-    "src/auth/rbac",
-    "src/auth/user",
+    "src/serving/src/audit/event",
+    "src/serving/src/audit/policy",
+    "src/serving/src/audit/request",
+    "src/serving/src/auth/access",
+    "src/serving/src/auth/bearer",
+    "src/serving/src/auth/caller",
+    "src/serving/src/auth/certificate",
+    "src/serving/src/auth/extra_key",
+    "src/serving/src/auth/front_proxy",
+    "src/serving/src/auth/impersonation",
+    "src/serving/src/auth/lease",
+    "src/serving/src/auth/rbac",
+    "src/serving/src/auth/user",
     "src/upstream/src/reflector",
     "src/upstream/src/backoff",
 ];
@@ -294,12 +247,12 @@ const IMPURE: &[&str] = &[
 
 /// The only files that may use atomics: the proofs of the ring must cover every atomic that the order of events depends on.
 const ATOMICS: &[&str] = &[
-    "src/allocator.rs",
-    "src/auth/lease.rs",
+    "src/serving/src/allocator.rs",
+    "src/serving/src/auth/lease.rs",
     "src/cache/src/cache/sync.rs",
     "src/cache/src/cache/sync/loom_cells.rs",
-    "src/metrics/sharded.rs",
-    "src/watch/progress.rs",
+    "src/serving/src/metrics/sharded.rs",
+    "src/serving/src/watch/progress.rs",
 ];
 
 /// Edges that the table does not allow, one line each.
@@ -319,10 +272,8 @@ fn edge_violations(source: &Source) -> Vec<String> {
             continue;
         }
         let part = path.get(1).map(|part| format!("{target}::{part}"));
-        let is_granted =
-            |grant: &str| grant == "*" || grant == target || Some(grant) == part.as_deref();
-        let reaches_up = target == "gateway" && !USERS_OF_GATEWAY.contains(&module[0]);
-        if reaches_up || !granted.iter().any(|grant| is_granted(grant)) {
+        let is_granted = |grant: &str| grant == target || Some(grant) == part.as_deref();
+        if !granted.iter().any(|grant| is_granted(grant)) {
             let target = part.unwrap_or_else(|| target.to_owned());
             found.push(format!("{}:{line}: {} -> {target}", source.path, module[0]));
         }
@@ -335,7 +286,7 @@ fn references(source: &Source, depth: usize) -> Vec<(usize, Vec<String>)> {
     let code = &source.code;
     let supers = "super::".repeat(depth);
     let mut found = Vec::new();
-    for start in ["crate::", "kube_fanout::", supers.as_str()] {
+    for start in ["crate::", supers.as_str()] {
         for (at, _) in code.match_indices(start) {
             let inside_path =
                 at > 0 && (is_word(code.as_bytes()[at - 1]) || code[..at].ends_with("::"));
@@ -452,7 +403,7 @@ fn product() -> Vec<Source> {
     found
 }
 
-/// A path of grants that leads from a module back to itself, if there is one. `gateway` composes everything, and is used from above only.
+/// A path of grants that leads from a module back to itself, if there is one.
 fn cycle(edges: &[(&str, &[&str])]) -> Option<String> {
     let grants = |module: &str| {
         let granted = edges.iter().find(|(name, _)| *name == module);
@@ -464,11 +415,7 @@ fn cycle(edges: &[(&str, &[&str])]) -> Option<String> {
         let mut seen = std::collections::BTreeSet::new();
         while let Some(path) = paths.pop() {
             let last = path.last().cloned().unwrap_or_default();
-            for next in grants(&last)
-                .iter()
-                .filter(|grant| **grant != "*")
-                .map(|grant| of(grant))
-            {
+            for next in grants(&last).iter().map(|grant| of(grant)) {
                 if next == *start {
                     return Some(format!("{} -> {next}", path.join(" -> ")));
                 }
@@ -494,7 +441,7 @@ fn modules_name_only_what_the_table_grants() {
         "module edges",
         product()
             .iter()
-            .filter(|source| source.crate_folder() == "src")
+            .filter(|source| source.crate_folder() == "src/serving/src")
             .flat_map(edge_violations)
             .collect(),
     );
@@ -524,57 +471,55 @@ fn planted(path: &str, text: &str, expected: &str) {
 #[test]
 fn a_planted_edge_is_found() {
     planted(
-        "src/audit/log.rs",
+        "src/serving/src/audit/log.rs",
         "\nuse crate::serve::Answer;",
-        "src/audit/log.rs:2: audit -> serve::Answer",
+        "src/serving/src/audit/log.rs:2: audit -> serve::Answer",
     );
     planted(
-        "src/cli.rs",
+        "src/serving/src/cli.rs",
         "use crate::{build_info::VERSION, config};",
         "cli -> config",
     );
-    planted("src/tls.rs", "use super::metrics;", "tls -> metrics");
     planted(
-        "src/tls/a/b.rs",
+        "src/serving/src/tls.rs",
+        "use super::metrics;",
+        "tls -> metrics",
+    );
+    planted(
+        "src/serving/src/tls/a/b.rs",
         "use super::super::super::metrics;",
         "tls -> metrics",
     );
     planted(
-        "src/passthrough.rs",
+        "src/serving/src/passthrough.rs",
         "use crate::upstream::{client, reflector::A};",
         "passthrough -> upstream::reflector",
     );
     planted(
-        "src/admin.rs",
-        "fn f() { crate::gateway::run() }",
-        "admin -> gateway",
+        "src/serving/src/admin.rs",
+        "fn f() { crate::serve::run() }",
+        "admin -> serve",
     );
-    planted("src/sidecar.rs", "", "not in the table");
-    planted(
-        "src/main.rs",
-        "use kube_fanout::serve::Answer;",
-        "main -> serve",
-    );
+    planted("src/serving/src/sidecar.rs", "", "not in the table");
 }
 
 #[test]
 fn granted_edges_and_prose_are_left_alone() {
     for (path, text) in [
         (
-            "src/tls/a.rs",
+            "src/serving/src/tls/a.rs",
             "use super::metrics; use crate::config::Tls;",
         ),
         (
-            "src/tls.rs",
-            "/// See [`crate::upstream`].\nconst A: &str = \"crate::gateway\";",
+            "src/serving/src/tls.rs",
+            "/// See [`crate::upstream`].\nconst A: &str = \"crate::serve\";",
         ),
         (
-            "src/tls.rs",
+            "src/serving/src/tls.rs",
             "#[cfg(test)]\nmod tests { use crate::serve; }",
         ),
-        ("src/demo.rs", "use crate::gateway::run;"),
         (
-            "src/config.rs",
+            "src/serving/src/config.rs",
             "use crate::config::kinds; use serde::crate_name;",
         ),
     ] {

@@ -5,7 +5,10 @@ use crate::{assert_no_violations, assert_violation};
 
 /// Each parser of a part of the head, and the only file that calls it outside of `protocol`.
 const PARSERS: [(&str, &str); 5] = [
-    ("RequestInfo::of(", "src/serve/client_request.rs"),
+    (
+        "RequestInfo::of(",
+        "src/serving/src/serve/client_request.rs",
+    ),
     ("RequestTarget::parse(", ""),
     ("Query::parse(", ""),
     ("Accept::of(", ""),
@@ -42,8 +45,11 @@ fn a_request_is_parsed_once() {
 #[test]
 fn a_second_parse_is_found() {
     let code = "fn f(uri: &Uri) { let query = Query::parse(uri.query()); }";
-    let planted = Source::new("src/gateway/forwarded.rs", code);
-    assert_violation(&violations(&planted), "src/gateway/forwarded.rs:1: Query");
+    let planted = Source::new("src/gateway/src/forwarded.rs", code);
+    assert_violation(
+        &violations(&planted),
+        "src/gateway/src/forwarded.rs:1: Query",
+    );
     let parser = Source::new("src/protocol/src/request/info.rs", code);
     assert_eq!(violations(&parser), Vec::<String>::new());
 }

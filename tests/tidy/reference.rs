@@ -238,7 +238,7 @@ fn endpoint_violations(served: &BTreeSet<String>, listed: &BTreeSet<String>) -> 
 
 #[test]
 fn the_endpoints_of_both_ports_are_listed() {
-    let mut paths = served(&read("src/admin/answer.rs"));
+    let mut paths = served(&read("src/serving/src/admin/answer.rs"));
     for source in sources("src").iter().filter(|source| !source.is_test()) {
         let own = served(&source.text).into_iter();
         paths.extend(own.filter(|path| path.starts_with("/kube-fanout/")));
@@ -399,7 +399,7 @@ fn documented_members(page: &str) -> BTreeSet<String> {
 fn the_status_page_documents_every_member() {
     let mut declared = BTreeSet::new();
     for source in sources("src").iter().filter(|source| !source.is_test()) {
-        if source.path.starts_with("src/status") {
+        if source.path.starts_with("src/serving/src/status") {
             declared.extend(declared_members(&source.text));
         }
     }

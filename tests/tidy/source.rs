@@ -22,7 +22,7 @@ impl Source {
         }
     }
 
-    /// The path of the file's module in its crate: `["watch", "cursor"]` for `src/watch/cursor.rs`, `["decode"]` for
+    /// The path of the file's module in its crate: `["watch", "cursor"]` for `src/serving/src/watch/cursor.rs`, `["decode"]` for
     /// `src/wire/src/decode.rs`.
     pub(crate) fn module(&self) -> Vec<&str> {
         let path = self.path[self.crate_folder().len()..].trim_start_matches('/');

@@ -275,7 +275,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What replaces the settings that were removed (src/config/removed.rs). */}}
+{{/* What replaces the settings that were removed (src/serving/src/config/removed.rs). */}}
 {{- define "kube-fanout.removed" -}}
 {{- $canary := "kube_fanout_watch_events_age_seconds shows how long events take, config.driftInterval whether any is missing" -}}
 {{- $rotation := "logrotate does it: a new file is created within a second once the audit log was moved away" -}}

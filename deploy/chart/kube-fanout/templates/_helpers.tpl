@@ -74,7 +74,7 @@ app.kubernetes.io/component: gateway
 {{- div (add $drain 999) 1000 -}}
 {{- end -}}
 
-{{/* After the drain, checkpoints may take 20 s and the audit log 5 s (src/gateway.rs). */}}
+{{/* After the drain, checkpoints may take 20 s and the audit log 5 s (src/gateway/src/lib.rs). */}}
 {{- define "kube-fanout.gracePeriod" -}}
 {{- $drain := include "kube-fanout.drainSeconds" . | int64 -}}
 {{- $given := int64 .Values.terminationGracePeriodSeconds -}}
