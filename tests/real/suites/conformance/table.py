@@ -1,4 +1,4 @@
-"""docs/CONFORMANCE.md: one row per entry of checklist.txt, made from a run's results."""
+"""docs/CONFORMANCE.md: how many entries of checklist.txt are the same, and a row for each other, made from a run's results."""
 import functools
 import re
 from pathlib import Path
@@ -69,35 +69,46 @@ def result_of(number, tests, results, reasons):
     return "; ".join(parts)
 
 
+def page(entries):
+    """The page of {number: (upstream tests, our tests, result)}: entries that are the same are counted."""
+    out = [HEAD]
+    for section_, title in TITLES.items():
+        of_section = {n: entry for n, entry in entries.items() if section(n) == section_}
+        listed = {n: entry for n, entry in of_section.items() if entry[2] != "same"}
+        out.append(f"\n## {title}\n\n{len(of_section) - len(listed)} of {len(of_section)} entries: same. The others:\n")
+        out.append("| # | upstream tests | our tests | result |\n|---|---|---|---|")
+        out += ["| " + " | ".join(map(cell, (str(n), *entry))) + " |" for n, entry in listed.items()]
+    return "\n".join(out) + "\n"
+
+
 def text(results, reasons):
-    tests, out, last = {}, [HEAD], None
+    tests, entries = {}, {}
     for test in framework.load():
         tests.setdefault(test.number, []).append(test)
-    for number, (section_, upstream, check) in rows().items():
-        if section_ != last:
-            out.append(f"\n## {TITLES[section_]}\n\n| # | upstream tests | our tests | result |\n|---|---|---|---|")
-            last = section_
+    for number, (_, upstream, check) in rows().items():
         mine = tests.get(number, [])
         names = ", ".join(f"`{t.name}`" for t in mine) or f"none: {check}"
-        out.append("| " + " | ".join(map(cell, (str(number), upstream, names, result_of(number, mine, results, reasons)))) + " |")
-    return "\n".join(out) + "\n"
+        entries[number] = (upstream, names, result_of(number, mine, results, reasons))
+    return page(entries)
 
 
 def faults(document, tests, pins):
     """The reasons why a document is not the table of these tests; needs no server."""
     named = [int(n) for n in re.findall(r"^\| (\d+) \|", document, re.M)]
-    out = [] if named == list(rows()) else [f"entries in the table: {sorted(set(rows()) ^ set(named)) or 'not in order'}"]
+    out = [] if named == [n for n in rows() if n in named] else [f"rows that are no entries, or not in order: {named}"]
+    for section_, title in TITLES.items():
+        entries = [n for n in rows() if section(n) == section_]
+        listed = sum(n in named for n in entries)
+        if f"## {title}\n\n{len(entries) - listed} of {len(entries)} entries: same" not in document:
+            out.append(f"{title}: {listed} rows, and another count of the {len(entries)} entries")
     lines = {int(re.match(r"\| (\d+) ", line)[1]): line for line in document.splitlines() if re.match(r"\| \d+ ", line)}
-    for test in tests:
-        if f"`{test.name}`" not in lines.get(test.number, ""):
-            out.append(f"not in the table: {test}")
-    for number in rows():
+    for number in lines:
         known = {t.name for t in tests if t.number == number}
-        listed = lines.get(number, "").replace("\\|", "").split(" | ")
-        for name in re.findall(r"`(\w+)`", listed[2]) if len(listed) > 2 else []:
-            if name not in known:
-                out.append(f"in the table, and no test: {number} {name}")
+        listed = lines[number].replace("\\|", "").split(" | ")
+        named = set(re.findall(r"`(\w+)`", listed[2]) if len(listed) > 2 else [])
+        out += [f"not in the table: {number} {name}" for name in sorted(known - named)]
+        out += [f"in the table, and no test: {number} {name}" for name in sorted(named - known)]
     for number, pin in pins.items():
-        if pin.unit and pin.unit not in lines.get(number, ""):
-            out.append(f"the unit test of {number} is not in the table")
+        if any(reason and cell(reason) not in lines.get(number, "") for reason in (pin.unit, pin.why)):
+            out.append(f"the unit test or the reason of {number} is not in the table")
     return out
