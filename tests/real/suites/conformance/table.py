@@ -1,4 +1,4 @@
-"""docs/CONFORMANCE.md: how many entries of checklist.txt are the same, and a row for each other, made from a run's results."""
+"""docs/CONFORMANCE.md: how many entries of checklist.txt are equal, and a row for each that needs words, made from a run's results."""
 import functools
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ DOCUMENT = ROOT / "docs" / "CONFORMANCE.md"
 TITLES = {"8.1": "Lists", "8.2": "Watches", "8.3": "Bookmarks and watch-lists", "8.4": "HTTP surface", "8.5": "Real clients"}
 WORST = ("failed", "decision", "forwarded", "same")  # the result of an entry's row if its tests differ
 WORDS = {"failed": "**fails**", "decision": "different by decision", "forwarded": "forwarded", "same": "same"}
+COUNTED = ("same", "forwarded")
 HEAD = """# Conformance
 
 The Kubernetes API server's own tests of lists and watches (release 1.36), applied to the gateway. Each of our tests states a property of
@@ -20,16 +21,14 @@ responses must be equal. `tests/real/suites/conformance/checklist.txt` describes
 | result | meaning |
 |---|---|
 | same | equal responses; the gateway answered itself |
-| forwarded | equal responses; the gateway forwarded at least one request, by the server's audit log. A request for a version that the cache has not reached yet is forwarded, so some of these results vary |
+| forwarded | equal responses; the gateway forwarded at least one request, by the server's audit log. Some of these results vary, with how far the cache has come |
 | different by decision | different responses, for the reason given |
 | not observable | nothing shows from outside, for the reason given |
 
-`CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance` writes this page. Beside the checklist, `outcome.py` lists what is
-masked, and `decisions.txt` the accepted differences. *Pinned by* names a unit test of what is internal. Upstream tests: ST and WT storage tests,
-against etcd and the watch cache; CW, CA, WC, WI the watch cache and its parts; SB its tree; DE its delegation; E3 the etcd store;
-EP handlers; NG negotiation; RI request info; OV options; FI server filters; CL client-go.
+`CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance` writes this page. Beside the checklist, which also explains the
+abbreviations, `outcome.py` lists what is masked, and `decisions.txt` the accepted differences. *Pinned by* names a unit test of what is
+internal.
 """
-
 
 @functools.lru_cache(maxsize=None)
 def rows():
@@ -41,14 +40,11 @@ def rows():
             out[int(number)] = (section_, upstream, check)
     return out
 
-
 def section(number):
     return rows()[number][0]
 
-
 def cell(text):
     return text.replace("|", "\\|")
-
 
 def result_of(number, tests, results, reasons):
     """The last cell of a row."""
@@ -57,8 +53,6 @@ def result_of(number, tests, results, reasons):
     if tests:
         worst = next((w for w in WORST if w in got), None)
         parts = [WORDS[worst] if worst else "not run"]
-        if worst == "forwarded" and "same" in got:
-            parts = [f"{got.count('same')} same, {got.count('forwarded')} forwarded"]
         parts += [f"{t.name}: {reasons[str(t)]}" for t in tests if str(t) in results and results[str(t)].verdict == "decision"]
     else:
         parts = ["not observable" if pin and not pin.observable else "**no test**"]
@@ -68,18 +62,18 @@ def result_of(number, tests, results, reasons):
         parts.append(f"pinned by `{pin.unit}`")
     return "; ".join(parts)
 
-
 def page(entries):
-    """The page of {number: (upstream tests, our tests, result)}: entries that are the same are counted."""
+    """The page of {number: (upstream tests, our tests, result)}: results that need no words are counted."""
     out = [HEAD]
     for section_, title in TITLES.items():
         of_section = {n: entry for n, entry in entries.items() if section(n) == section_}
-        listed = {n: entry for n, entry in of_section.items() if entry[2] != "same"}
-        out.append(f"\n## {title}\n\n{len(of_section) - len(listed)} of {len(of_section)} entries: same. The others:\n")
+        results = [entry[2] for entry in of_section.values()]
+        listed = {n: entry for n, entry in of_section.items() if entry[2] not in COUNTED}
+        counts = ", ".join(f"{results.count(word)} {word}" for word in COUNTED)
+        out.append(f"\n## {title}\n\nOf {len(results)} entries {counts}. The others:\n")
         out.append("| # | upstream tests | our tests | result |\n|---|---|---|---|")
         out += ["| " + " | ".join(map(cell, (str(n), *entry))) + " |" for n, entry in listed.items()]
     return "\n".join(out) + "\n"
-
 
 def text(results, reasons):
     tests, entries = {}, {}
@@ -91,7 +85,6 @@ def text(results, reasons):
         entries[number] = (upstream, names, result_of(number, mine, results, reasons))
     return page(entries)
 
-
 def faults(document, tests, pins):
     """The reasons why a document is not the table of these tests; needs no server."""
     named = [int(n) for n in re.findall(r"^\| (\d+) \|", document, re.M)]
@@ -99,7 +92,9 @@ def faults(document, tests, pins):
     for section_, title in TITLES.items():
         entries = [n for n in rows() if section(n) == section_]
         listed = sum(n in named for n in entries)
-        if f"## {title}\n\n{len(entries) - listed} of {len(entries)} entries: same" not in document:
+        found = re.search(rf"## {title}\n\nOf (\d+) entries (\d+) same, (\d+) forwarded\.", document)
+        counts = list(map(int, found.groups())) if found else [0]
+        if counts[0] != len(entries) or sum(counts[1:]) + listed != len(entries):
             out.append(f"{title}: {listed} rows, and another count of the {len(entries)} entries")
     lines = {int(re.match(r"\| (\d+) ", line)[1]): line for line in document.splitlines() if re.match(r"\| \d+ ", line)}
     for number in lines:
