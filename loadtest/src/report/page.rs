@@ -17,7 +17,7 @@ const HOW: &str = "That command measures everything again, in about an hour, on 
 /// The meaning of the columns.
 const LEGEND: &str = "
 *Measured* is the median of all runs, the lowest and the highest in parentheses. How targets are judged, and what the rows mean:
-[loadtest/README.md](../loadtest/README.md#what-the-figures-mean).
+[loadtest/README.md](../loadtest/README.md#what-the-figures-mean). Figures of benches that have no target are in the report alone.
 ";
 /// Stands for all figures if there is no report.
 const NOTHING: &str = "No measured report is committed.\n";
@@ -74,10 +74,13 @@ fn write_measurements(text: &mut String, report: &Report) {
 
 fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
     let headings = ["measured", "target", "verdict"].map(str::to_owned);
+    // Benches measure many figures beside the few that are judged.
+    let is_bench = played.name.starts_with("bench ");
     let claims = report
         .claims
         .iter()
-        .filter(|claim| claim.scenario == played.name);
+        .filter(|claim| claim.scenario == played.name)
+        .filter(|claim| !is_bench || !claim.target.is_empty());
     let rows: Vec<_> = claims
         .map(|claim| {
             let cells = [
@@ -88,6 +91,9 @@ fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
             (claim.what.clone(), cells.map(str::to_owned).to_vec())
         })
         .collect();
+    if is_bench && rows.is_empty() {
+        return;
+    }
     let about = first_sentence(&played.about);
     let _ = write!(text, "\n## {}\n\n{about}\n\n", played.name);
     if !played.command.is_empty() {
