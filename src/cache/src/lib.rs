@@ -15,5 +15,5 @@ pub mod fairness;
 pub mod sync;
 pub mod view;
 
-// Under their names in the gateway's crate.
+// Under the names that they have everywhere.
 use kube_fanout_wire::{decode, resource, selector};

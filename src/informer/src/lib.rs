@@ -281,6 +281,6 @@ pub use kube_fanout_wire::decode::UpstreamStatus;
 pub use kube_fanout_wire::resource;
 pub use kube_fanout_wire::selector::LabelSelector;
 
-// Under their names in the gateway's crate.
+// Under the names that they have everywhere.
 use kube_fanout_upstream as upstream;
 use kube_fanout_wire::{decode, selector};

@@ -17,6 +17,6 @@ pub mod websocket;
 pub use audit_id::{AUDIT_ID, audit_id, random_uuid, with_audit_id};
 pub use buf_list::{BufList, ItemRange};
 
-// Under their names in the gateway's crate.
+// Under the names that they have everywhere.
 use kube_fanout_cache::{cache, view};
 use kube_fanout_wire::{resource, selector};

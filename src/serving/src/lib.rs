@@ -45,7 +45,7 @@ pub mod tls;
 mod transport;
 pub mod watch;
 
-// Under their names in the gateway's crate.
+// Under the names that they have everywhere.
 use kube_fanout_cache::{cache, fairness, sync, view};
 use kube_fanout_protocol as protocol;
 use kube_fanout_upstream::{self as upstream, blocking, error_chain, log_limit, net};

@@ -32,7 +32,7 @@ pub mod reflector;
 pub mod samples;
 pub mod sink;
 
-// Under their names in the gateway's crate.
+// Under the names that they have everywhere.
 #[cfg(feature = "gateway")]
 use kube_fanout_cache::cache;
 #[cfg(all(test, feature = "gateway"))]
