@@ -118,7 +118,7 @@ pub struct Confirmation {
 pub struct RecheckTimes {
     /// Each requirement is checked once within this interval.
     pub interval: Duration,
-    /// A lease is revoked after this time without confirmation.
+    /// A lease is revoked when checks have been failing for this time.
     pub grace: Duration,
 }
 
@@ -138,8 +138,10 @@ struct LeaseRecord {
     requirement: Requirement,
     confirmed_at: Instant,
     due_at: Instant,
-    /// The last check ended without a result.
-    is_failing: bool,
+    /// Since when checks end without a result: the start of the first of them.
+    failing_since: Option<Instant>,
+    /// How many of them there were.
+    failures: u32,
     /// A check is running, or waits for a permit.
     is_in_flight: bool,
     /// Roles changed while a check was in flight, so its result may be outdated.
@@ -150,7 +152,7 @@ struct LeaseRecord {
 /// The result of [`Leases::scan`].
 #[derive(Debug, Default)]
 pub struct LeaseScan {
-    /// Number of leases with streams that were revoked because their grace is over.
+    /// Number of leases with streams that were revoked because checks failed or were not made for too long.
     pub revoked: usize,
     /// Number of leases that streams hold.
     pub held: usize,
@@ -200,34 +202,53 @@ impl Leases {
         lease
     }
 
-    /// The record of a requirement, which is added if it is new. A doubtful confirmation makes it due now.
+    /// The record of a requirement, which is added if it is new.
     fn record(
         &mut self,
         requirement: Requirement,
         confirmation: Confirmation,
         now: Instant,
     ) -> &mut LeaseRecord {
+        self.reconfirm(&requirement, confirmation, now);
         let due_at = match confirmation.is_doubtful {
             true => now,
-            // Never in the past: an old confirmation is checked before the grace can end.
+            // Not in the past, because a check is late only since a stream depends on it.
             false => now.max(confirmation.at + self.delay()),
         };
-        let record = self
-            .requirements
+        self.requirements
             .entry(requirement.key())
             .or_insert_with(|| LeaseRecord {
                 requirement,
                 confirmed_at: confirmation.at,
                 due_at,
-                is_failing: false,
+                failing_since: None,
+                failures: 0,
                 is_in_flight: false,
                 is_doubtful: false,
                 leases: Vec::new(),
-            });
+            })
+    }
+
+    /// Takes over the answer to a new request about a requirement that streams depend on already. A doubtful one makes it due now.
+    fn reconfirm(&mut self, requirement: &Requirement, confirmation: Confirmation, now: Instant) {
+        // Only accesses: what is remembered of a token is older than its confirmation says.
+        let Requirement::Access(question) = requirement else {
+            return;
+        };
+        let delay = self.delay();
+        let key = RequirementKey::Access(question.key.clone());
+        let Some(record) = self.requirements.get_mut(&key) else {
+            return;
+        };
         if confirmation.is_doubtful {
             record.due_at = record.due_at.min(now);
+        } else if confirmation.at > record.confirmed_at && record.failing_since.is_none() {
+            record.confirmed_at = confirmation.at;
+            // What is due stays due: roles may have changed since the question.
+            if record.due_at > now {
+                record.due_at = record.due_at.max(confirmation.at + delay);
+            }
         }
-        record
     }
 
     /// The time from a confirmation to the next check: random, 50 to 85 % of the interval. Requirements that were confirmed together are
@@ -238,7 +259,9 @@ impl Leases {
             .mul_f64(0.5 + 0.35 * crate::resource::fraction())
     }
 
-    /// Revokes leases whose requirements were not confirmed for the grace, and drops entries without leases.
+    /// Revokes leases whose requirements could not be checked for the grace, or were not confirmed for `UNCONFIRMED_MAX` and the grace
+    /// whatever happened. Drops entries without leases. A check that is late has not failed: with many streams, or a slow upstream, it
+    /// may have to wait.
     pub fn scan(&mut self, now: Instant) -> LeaseScan {
         let mut scan = LeaseScan::default();
         let grace = self.times.grace;
@@ -248,10 +271,12 @@ impl Leases {
                 return record.is_in_flight;
             }
             let has_streams = record.leases.iter().any(is_held);
-            let is_over = |since: Instant| now.saturating_duration_since(since) >= grace;
-            // Either checks of it fail, or so many checks are due that this one has not been made.
-            let is_stuck = record.is_failing || is_over(record.due_at);
-            if is_over(record.confirmed_at) && is_stuck && has_streams {
+            let elapsed = |since: Instant| now.saturating_duration_since(since);
+            let is_failing = record
+                .failing_since
+                .is_some_and(|since| elapsed(since) >= grace);
+            let is_unconfirmed = elapsed(record.confirmed_at) >= UNCONFIRMED_MAX + grace;
+            if (is_failing || is_unconfirmed) && has_streams {
                 scan.revoked += record.revoke();
                 return false;
             }
@@ -283,19 +308,23 @@ impl Leases {
         if let Some(record) = self.requirements.get_mut(key) {
             let was_doubtful = std::mem::take(&mut record.is_doubtful);
             record.confirmed_at = record.confirmed_at.max(at);
-            record.is_failing = false;
+            record.failing_since = None;
+            record.failures = 0;
             record.is_in_flight = false;
             record.due_at = if was_doubtful { now } else { at + delay };
         }
     }
 
-    /// Records that a check failed without a result. The next one follows after a quarter of the usual delay.
-    pub fn fail(&mut self, key: &RequirementKey, now: Instant) {
-        let delay = self.delay() / 4;
+    /// Records that a check that began at `began_at` failed without a result. The next one follows after 5 s, then 10 s and so on up to
+    /// 60 s, but never after more than a quarter of the interval.
+    pub fn fail(&mut self, key: &RequirementKey, began_at: Instant, now: Instant) {
+        let delay_max = RETRY_DELAY_MAX.min(self.times.interval / 4);
         if let Some(record) = self.requirements.get_mut(key) {
-            record.is_failing = true;
+            record.failing_since.get_or_insert(began_at);
+            let factor = 1 << record.failures.min(RETRY_DOUBLINGS_MAX);
+            record.failures += 1;
             record.is_in_flight = false;
-            record.due_at = now + delay;
+            record.due_at = now + (RETRY_DELAY_MIN * factor).min(delay_max);
         }
     }
 
@@ -362,6 +391,18 @@ fn is_held(lease: &WeakLease) -> bool {
     let lease = lease.upgrade();
     lease.is_some_and(|lease| !lease.is_revoked() && lease.stream_count() > 0)
 }
+
+/// No stream continues for longer than this and the grace without a confirmation: an hour, less what a remembered token may be older than
+/// the request that opened the stream.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(57 * 60);
+
+/// From a failed check to the next one.
+const RETRY_DELAY_MIN: Duration = Duration::from_secs(5);
+
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// After so many failures the delay is at its maximum.
+const RETRY_DOUBLINGS_MAX: u32 = 4;
 
 /// Minimum number of entries before a sweep.
 const SWEEP_LEN_MIN: usize = 1024;

@@ -128,7 +128,7 @@ pub struct ServeFlags {
     /// How often the permissions of callers with open streams are checked again.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_INTERVAL)]
     pub reauthorize_interval: TimeSpan,
-    /// How long open streams live after the last successful check if further checks fail.
+    /// How long open streams live while checks of their permission fail.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_GRACE)]
     pub reauthorize_grace: TimeSpan,
     /// Authorities of client certificates, PEM.

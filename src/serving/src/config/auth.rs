@@ -34,7 +34,7 @@ pub struct AuthSettings {
     pub deny_ttl: Duration,
     /// How often the permissions of open streams are checked again.
     pub reauthorize_interval: Duration,
-    /// How long open streams continue after the last successful check.
+    /// How long open streams continue while checks of their permission fail.
     pub reauthorize_grace: Duration,
     /// PEM file with the authorities of client certificates.
     pub client_ca: Option<PathBuf>,

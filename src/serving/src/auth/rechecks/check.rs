@@ -1,6 +1,7 @@
 //! The check of one requirement.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -18,7 +19,11 @@ pub(super) struct RequirementCheck {
 
 impl RequirementCheck {
     pub(super) async fn run(mut self) {
-        let result = self.rechecks.check(&self.requirement).await;
+        let began_at = Instant::now();
+        let check = self.rechecks.check(&self.requirement);
+        let result = tokio::time::timeout(CHECK_TIME, check)
+            .await
+            .unwrap_or(CheckResult::Failed);
         self.is_done = true;
         let metrics = &self.rechecks.metrics;
         let now = Instant::now();
@@ -34,7 +39,7 @@ impl RequirementCheck {
             }
             CheckResult::Failed => {
                 metrics.rechecks.inc(Recheck::Failed);
-                self.rechecks.leases().fail(&self.key, now);
+                self.rechecks.leases().fail(&self.key, began_at, now);
             }
         }
     }
@@ -44,7 +49,11 @@ impl RequirementCheck {
 impl Drop for RequirementCheck {
     fn drop(&mut self) {
         if !self.is_done {
-            self.rechecks.leases().fail(&self.key, Instant::now());
+            let now = Instant::now();
+            self.rechecks.leases().fail(&self.key, now, now);
         }
     }
 }
+
+/// A check that takes longer counts as failed.
+const CHECK_TIME: Duration = Duration::from_secs(30);
