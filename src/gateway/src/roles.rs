@@ -72,6 +72,8 @@ impl RoleFeed {
     }
 
     async fn follow_objects(&self, policy: &Arc<PolicyStore>) {
+        // A task before this one may have ended.
+        policy.restart();
         let cluster_roles = self.follow(
             policy,
             |policy, role: &ClusterRole| policy.put_cluster_role(role.clone()),

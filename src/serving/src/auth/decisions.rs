@@ -158,7 +158,7 @@ impl Decisions {
     /// is cached for 10 s.
     ///
     /// # Errors
-    /// [`ReviewError`] if there is no decision within 30 s.
+    /// [`ReviewError`] if the question waits for its turn for more than 30 s, or then for its answer.
     pub async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
         if !self.is_caching {
             let change_point = self.shared.changes().now();
@@ -170,7 +170,7 @@ impl Decisions {
             return outcome;
         }
         self.shared.metrics.cache_misses.inc();
-        self.await_flight(question, Instant::now() + WAIT_MAX).await
+        self.await_flight(question).await
     }
 
     /// Asks the authorizer now, without looking into the cache, and caches the decision. Needs no permit, because `rechecks` bounds the
@@ -207,12 +207,12 @@ impl Decisions {
         self.shared.is_current(decision.change_point, key)
     }
 
-    async fn await_flight(&self, question: &AccessQuestion, deadline: Instant) -> FlightOutcome {
+    async fn await_flight(&self, question: &AccessQuestion) -> FlightOutcome {
         let key = QuestionFlight::new(&question.key, &self.shared.changes());
         let waiter = match self.flights.join(&key) {
             Some(waiter) => waiter,
             None => {
-                let permit = self.permit(question.payer, deadline).await?;
+                let permit = self.permit(question.payer).await?;
                 // Another flight may have stored a decision while this request waited for its permit.
                 if let Some(outcome) = self.shared.cached(&question.key).await {
                     return outcome;
@@ -220,18 +220,18 @@ impl Decisions {
                 self.flight(question, permit)?
             }
         };
-        let outcome = tokio::time::timeout_at(deadline, waiter.outcome())
+        let outcome = tokio::time::timeout(WAIT_MAX, waiter.outcome())
             .await
             .map_err(|_elapsed| unavailable("the access review timed out"))?;
         outcome.unwrap_or_else(|| Err(unavailable("the access review was aborted")))
     }
 
-    async fn permit(&self, payer: Peer, deadline: Instant) -> Result<ReviewPermit, ReviewError> {
+    async fn permit(&self, payer: Peer) -> Result<ReviewPermit, ReviewError> {
         let pending = self.permits.request(payer).ok_or_else(|| {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
             ReviewError::Busy
         });
-        tokio::time::timeout_at(deadline, pending?.granted())
+        tokio::time::timeout(WAIT_MAX, pending?.granted())
             .await
             .ok()
             .flatten()
@@ -406,7 +406,7 @@ fn unavailable(reason: &str) -> ReviewError {
 
 /// Bounds all attempts of a question together; the API server's bound for a webhook.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// Bounds how long a request waits for a decision, including the wait for a permit.
+/// Bounds how long a request waits for a permit, and then for the decision.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 3;
 /// Delay before the second attempt; the next delay is half as long again.

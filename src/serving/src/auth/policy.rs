@@ -37,6 +37,12 @@ impl PolicyStore {
         change(&mut self.policy.write());
     }
 
+    /// Forgets all roles and bindings: they are about to be listed anew, and those deleted meanwhile are in no list.
+    pub fn restart(&self) {
+        self.set_current(false);
+        self.update(|policy| *policy = RbacPolicy::default());
+    }
+
     /// Sets whether all roles and bindings are present and their watches are in contact with upstream. Access is decided only while
     /// they are.
     pub fn set_current(&self, is_current: bool) {
@@ -140,9 +146,16 @@ mod tests {
         let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
         store.update(|policy| policy.put_cluster_role(role));
         assert_eq!(decide(&store, &jane).await, Ok(false));
-        store.update(|policy| policy.put_cluster_role_binding(binding));
+        store.update(|policy| policy.put_cluster_role_binding(binding.clone()));
         assert_eq!(decide(&store, &jane).await, Ok(true));
         store.update(|policy| policy.remove_binding("", "readers"));
+        assert_eq!(decide(&store, &jane).await, Ok(false));
+        store.update(|policy| policy.put_cluster_role_binding(binding));
+        // What follows the roles begins again, and the binding is not listed any more.
+        store.restart();
+        let meanwhile = decide(&store, &jane).await;
+        assert!(matches!(meanwhile, Err(ReviewError::Unavailable { .. })));
+        store.set_current(true);
         assert_eq!(decide(&store, &jane).await, Ok(false));
     }
 

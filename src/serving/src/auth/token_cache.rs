@@ -172,15 +172,14 @@ impl TokenCacheState {
         token: &BearerToken,
         permit: Option<PendingPermit>,
     ) -> TokenVerdict {
-        let deadline = Instant::now() + FLIGHT_TIMEOUT;
         let permit = match permit {
             None => None,
             Some(pending) => {
-                let granted = tokio::time::timeout_at(deadline, pending.granted()).await;
+                let granted = tokio::time::timeout(WAIT_MAX, pending.granted()).await;
                 Some(granted.ok().flatten().ok_or(ReviewError::Busy)?)
             }
         };
-        let verdict = tokio::time::timeout_at(deadline, self.review(key, token)).await;
+        let verdict = tokio::time::timeout(REVIEW_TIMEOUT, self.review(key, token)).await;
         drop(permit);
         verdict.unwrap_or_else(|_elapsed| Err(unavailable("the review timed out")))
     }
@@ -282,16 +281,18 @@ fn unavailable(reason: &str) -> ReviewError {
     }
 }
 
-/// How long a valid token is cached: the API server's default for its own token webhook. New requests notice a revocation within this
-/// time; open streams notice it earlier.
+/// How long a valid token is cached: as long as the API server caches what a token webhook answers by default. It caches all other tokens
+/// for 10 s. New requests notice a revocation within this time; open streams notice it earlier.
 const GOOD_TTL: Duration = Duration::from_secs(120);
 
 /// How long an invalid token is cached: long enough to protect upstream from a client that retries, short enough for a token that has
 /// just become valid.
 const BAD_TTL: Duration = Duration::from_secs(10);
 
-/// Bounds a flight, including the wait for a permit; one review has a shorter timeout of its own. The API server uses the same bound.
-const FLIGHT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bounds the wait for a permit. A herd of good tokens waits or is told to come again; it is never taken for invalid.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Bounds a review once it has its permit; a single request has a shorter timeout of its own. The API server uses the same bound.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of concurrent reviews of new tokens. A single address gets at most 64, so that others always find a permit. By default
 /// the API server executes 200 writes at once.

@@ -445,6 +445,22 @@ async fn an_authorizer_that_does_not_answer_is_given_up() {
     assert_eq!(start.elapsed(), WAIT_MAX);
 }
 
+/// A herd after a restart: the last questions get their permits late, and an answer takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_waited_long_for_its_turn_has_all_the_time_of_a_review() {
+    let script = Script::always(allowed());
+    script.close();
+    let decisions = decisions(&script);
+    let names = (0..share_of_one(IN_FLIGHT_MAX)).map(|n| format!("role-{n}"));
+    let _unanswered = ask_as(&decisions, payer("busy"), names);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let late = ask_as(&decisions, payer("busy"), ["late".to_owned()].into_iter());
+    // The others have been given up 30 s after they were asked, and this one was asked 20 s after it had come.
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    script.open();
+    all_allowed(late).await;
+}
+
 /// How many of these permits a single caller gets.
 fn share_of_one(permits: usize) -> usize {
     permits * 4 / 5 + 1

@@ -251,7 +251,7 @@ async fn a_review_without_end_is_given_up() {
         fixture(&[user("alice"), user("bob")], Some(Semaphore::new(0)));
     let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
     assert_eq!(refused, Err(unavailable("the review timed out")));
-    assert_eq!(start.elapsed(), FLIGHT_TIMEOUT);
+    assert_eq!(start.elapsed(), REVIEW_TIMEOUT);
     // The flight was removed.
     assert!(cache.flights.is_empty());
 }
@@ -417,6 +417,44 @@ async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
     script.answers.lock().extend(vec![Ok(None); FLOOD]);
     assert_eq!(bob.await.unwrap(), user("bob"));
     assert_eq!(operator.await.unwrap(), user("operator"));
+}
+
+/// A herd after a restart: the last tokens get their permits late, and a review of their own takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_waited_long_for_its_review_has_all_the_time_of_a_review() {
+    let mut answers = vec![Ok(None); REVIEWS_OF_ONE];
+    answers.push(user("late"));
+    let Fixture { script, cache, .. } = fixture(&answers, Some(Semaphore::new(0)));
+    let _herd = flood(&cache, peer(1), REVIEWS_OF_ONE);
+    let late = tokio::spawn({
+        let cache = Arc::clone(&cache);
+        async move { cache.user(&token("late"), peer(1)).await }
+    });
+    while script.asked() < REVIEWS_OF_ONE {
+        tokio::task::yield_now().await;
+    }
+    advance(29).await;
+    let gate = script.gate.as_ref().unwrap();
+    gate.add_permits(REVIEWS_OF_ONE);
+    while script.asked() == REVIEWS_OF_ONE {
+        tokio::task::yield_now().await;
+    }
+    advance(5).await;
+    gate.add_permits(1);
+    assert_eq!(late.await.unwrap(), user("late"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_whose_turn_never_comes_is_told_to_come_again() {
+    let answers = vec![Ok(None); REVIEWS_OF_ONE];
+    let Fixture { cache, start, .. } = fixture(&answers, Some(Semaphore::new(0)));
+    // Permits that no review gives back.
+    let _held: Vec<_> = (0..REVIEWS_OF_ONE)
+        .map(|_| cache.shared.permits.request(peer(1)).unwrap())
+        .collect();
+    let late = cache.user(&token("late"), peer(1)).await;
+    assert_eq!(late, Err(ReviewError::Busy));
+    assert_eq!(start.elapsed(), WAIT_MAX);
 }
 
 /// Maximum number of reviews in flight of a single address.
