@@ -439,7 +439,7 @@ async fn a_token_that_waited_long_for_its_review_has_all_the_time_of_a_review() 
     while script.asked() == REVIEWS_OF_ONE {
         tokio::task::yield_now().await;
     }
-    advance(5).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     gate.add_permits(1);
     assert_eq!(late.await.unwrap(), user("late"));
 }
