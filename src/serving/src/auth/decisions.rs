@@ -16,7 +16,7 @@ use super::digest::Digest;
 use super::flights::{FlightWaiter, Flights};
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::review_outage::ReviewOutage;
-use super::review_permits::{ReviewPermit, ReviewPermits};
+use super::review_permits::{ReviewPermit, ReviewPermits, in_turn};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
 use crate::fairness::Peer;
@@ -220,9 +220,7 @@ impl Decisions {
                 self.flight(question, permit)?
             }
         };
-        let outcome = tokio::time::timeout(WAIT_MAX, waiter.outcome())
-            .await
-            .map_err(|_elapsed| unavailable("the access review timed out"))?;
+        let outcome = waiter.outcome().await;
         outcome.unwrap_or_else(|| Err(unavailable("the access review was aborted")))
     }
 
@@ -231,11 +229,7 @@ impl Decisions {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
             ReviewError::Busy
         });
-        tokio::time::timeout(WAIT_MAX, pending?.granted())
-            .await
-            .ok()
-            .flatten()
-            .ok_or(ReviewError::Busy)
+        in_turn(pending?).await
     }
 
     /// Joins the question's flight, or starts it.
@@ -406,8 +400,6 @@ fn unavailable(reason: &str) -> ReviewError {
 
 /// Bounds all attempts of a question together; the API server's bound for a webhook.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// Bounds how long a request waits for a permit, and then for the decision.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 3;
 /// Delay before the second attempt; the next delay is half as long again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);

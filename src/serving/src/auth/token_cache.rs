@@ -12,7 +12,7 @@ use super::caller::BearerToken;
 use super::digest::{CredentialHasher, Digest, RandomnessError};
 use super::flights::{FlightWaiter, Flights};
 use super::review_outage::ReviewOutage;
-use super::review_permits::{PendingPermit, ReviewPermits};
+use super::review_permits::{PendingPermit, ReviewPermits, in_turn};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
@@ -174,10 +174,7 @@ impl TokenCacheState {
     ) -> TokenVerdict {
         let permit = match permit {
             None => None,
-            Some(pending) => {
-                let granted = tokio::time::timeout(WAIT_MAX, pending.granted()).await;
-                Some(granted.ok().flatten().ok_or(ReviewError::Busy)?)
-            }
+            Some(pending) => Some(in_turn(pending).await?),
         };
         let verdict = tokio::time::timeout(REVIEW_TIMEOUT, self.review(key, token)).await;
         drop(permit);
@@ -289,8 +286,6 @@ const GOOD_TTL: Duration = Duration::from_secs(120);
 /// just become valid.
 const BAD_TTL: Duration = Duration::from_secs(10);
 
-/// Bounds the wait for a permit. A herd of good tokens waits or is told to come again; it is never taken for invalid.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Bounds a review once it has its permit; a single request has a shorter timeout of its own. The API server uses the same bound.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -442,7 +442,7 @@ async fn an_authorizer_that_does_not_answer_is_given_up() {
     let start = Instant::now();
     let outcome = decisions.decide(&question("jane", pods("a"))).await;
     assert!(matches!(outcome, Err(ReviewError::Unavailable { .. })));
-    assert_eq!(start.elapsed(), WAIT_MAX);
+    assert_eq!(start.elapsed(), ASK_MAX);
 }
 
 /// A herd after a restart: the last questions get their permits late, and an answer takes its time.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::super::review_permits;
 use super::*;
 use crate::metrics::Metrics;
 
@@ -454,7 +455,7 @@ async fn a_token_whose_turn_never_comes_is_told_to_come_again() {
         .collect();
     let late = cache.user(&token("late"), peer(1)).await;
     assert_eq!(late, Err(ReviewError::Busy));
-    assert_eq!(start.elapsed(), WAIT_MAX);
+    assert_eq!(start.elapsed(), review_permits::WAIT_MAX);
 }
 
 /// Maximum number of reviews in flight of a single address.

@@ -1,5 +1,6 @@
 //! Flights whose question is not answered in time.
 
+use super::super::super::review_permits;
 use super::*;
 
 fn decide(
@@ -30,7 +31,7 @@ async fn a_question_that_was_given_up_is_asked_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_place_counts_as_waiting_for_the_answer() {
+async fn who_gets_no_place_is_refused_in_time() {
     let script = Script::always(allowed());
     let decisions = decisions(&script);
     script.close();
@@ -41,7 +42,7 @@ async fn waiting_for_a_place_counts_as_waiting_for_the_answer() {
     for outcome in waiting {
         assert!(outcome.await.unwrap().is_err());
     }
-    assert!(start.elapsed() <= WAIT_MAX + Duration::from_secs(1));
+    assert!(start.elapsed() <= review_permits::WAIT_MAX + Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
