@@ -2,6 +2,7 @@
 //! requirement, which is checked once for all of them. Time is an argument; `rechecks` runs the checks.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,15 +139,21 @@ struct LeaseRecord {
     requirement: Requirement,
     confirmed_at: Instant,
     due_at: Instant,
-    /// Since when checks end without a result: the start of the first of them.
-    failing_since: Option<Instant>,
-    /// How many of them there were.
-    failures: u32,
+    /// Set while checks end without a result.
+    failing: Option<FailingCheck>,
     /// A check is running, or waits for a permit.
     is_in_flight: bool,
     /// Roles changed while a check was in flight, so its result may be outdated.
     is_doubtful: bool,
     leases: Vec<WeakLease>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FailingCheck {
+    /// When the first failed check began.
+    since: Instant,
+    /// From the next failure to the check after it.
+    retry_delay: Duration,
 }
 
 /// The result of [`Leases::scan`].
@@ -202,52 +209,33 @@ impl Leases {
         lease
     }
 
-    /// The record of a requirement, which is added if it is new.
+    /// The record of a requirement, which is added if it is new. A doubtful confirmation makes it due now.
     fn record(
         &mut self,
         requirement: Requirement,
         confirmation: Confirmation,
         now: Instant,
     ) -> &mut LeaseRecord {
-        self.reconfirm(&requirement, confirmation, now);
-        let due_at = match confirmation.is_doubtful {
-            true => now,
-            // Not in the past, because a check is late only since a stream depends on it.
-            false => now.max(confirmation.at + self.delay()),
-        };
-        self.requirements
-            .entry(requirement.key())
-            .or_insert_with(|| LeaseRecord {
+        let next = confirmation.at + self.delay();
+        match self.requirements.entry(requirement.key()) {
+            Entry::Occupied(known) => {
+                let record = known.into_mut();
+                record.reconfirm(confirmation, next, now);
+                record
+            }
+            Entry::Vacant(new) => new.insert(LeaseRecord {
                 requirement,
                 confirmed_at: confirmation.at,
-                due_at,
-                failing_since: None,
-                failures: 0,
+                due_at: match confirmation.is_doubtful {
+                    true => now,
+                    // Never in the past: an old confirmation is checked before its age can count.
+                    false => now.max(next),
+                },
+                failing: None,
                 is_in_flight: false,
                 is_doubtful: false,
                 leases: Vec::new(),
-            })
-    }
-
-    /// Takes over the answer to a new request about a requirement that streams depend on already. A doubtful one makes it due now.
-    fn reconfirm(&mut self, requirement: &Requirement, confirmation: Confirmation, now: Instant) {
-        // Only accesses: what is remembered of a token is older than its confirmation says.
-        let Requirement::Access(question) = requirement else {
-            return;
-        };
-        let delay = self.delay();
-        let key = RequirementKey::Access(question.key.clone());
-        let Some(record) = self.requirements.get_mut(&key) else {
-            return;
-        };
-        if confirmation.is_doubtful {
-            record.due_at = record.due_at.min(now);
-        } else if confirmation.at > record.confirmed_at && record.failing_since.is_none() {
-            record.confirmed_at = confirmation.at;
-            // What is due stays due: roles may have changed since the question.
-            if record.due_at > now {
-                record.due_at = record.due_at.max(confirmation.at + delay);
-            }
+            }),
         }
     }
 
@@ -273,9 +261,11 @@ impl Leases {
             let has_streams = record.leases.iter().any(is_held);
             let elapsed = |since: Instant| now.saturating_duration_since(since);
             let is_failing = record
-                .failing_since
-                .is_some_and(|since| elapsed(since) >= grace);
-            let is_unconfirmed = elapsed(record.confirmed_at) >= UNCONFIRMED_MAX + grace;
+                .failing
+                .is_some_and(|failing| elapsed(failing.since) >= grace);
+            // A remembered answer may be as old when a stream begins; then its check has the grace, too.
+            let is_unconfirmed = elapsed(record.confirmed_at) >= UNCONFIRMED_MAX + grace
+                && elapsed(record.due_at) >= grace;
             if (is_failing || is_unconfirmed) && has_streams {
                 scan.revoked += record.revoke();
                 return false;
@@ -308,8 +298,7 @@ impl Leases {
         if let Some(record) = self.requirements.get_mut(key) {
             let was_doubtful = std::mem::take(&mut record.is_doubtful);
             record.confirmed_at = record.confirmed_at.max(at);
-            record.failing_since = None;
-            record.failures = 0;
+            record.failing = None;
             record.is_in_flight = false;
             record.due_at = if was_doubtful { now } else { at + delay };
         }
@@ -320,11 +309,13 @@ impl Leases {
     pub fn fail(&mut self, key: &RequirementKey, began_at: Instant, now: Instant) {
         let delay_max = RETRY_DELAY_MAX.min(self.times.interval / 4);
         if let Some(record) = self.requirements.get_mut(key) {
-            record.failing_since.get_or_insert(began_at);
-            let factor = 1 << record.failures.min(RETRY_DOUBLINGS_MAX);
-            record.failures += 1;
+            let failing = record.failing.get_or_insert(FailingCheck {
+                since: began_at,
+                retry_delay: RETRY_DELAY_MIN,
+            });
+            record.due_at = now + failing.retry_delay.min(delay_max);
+            failing.retry_delay = (failing.retry_delay * 2).min(RETRY_DELAY_MAX);
             record.is_in_flight = false;
-            record.due_at = now + (RETRY_DELAY_MIN * factor).min(delay_max);
         }
     }
 
@@ -368,6 +359,23 @@ impl Leases {
 }
 
 impl LeaseRecord {
+    /// Takes over the answer to a new request, after which the check would be due at `next`.
+    fn reconfirm(&mut self, confirmation: Confirmation, next: Instant, now: Instant) {
+        if confirmation.is_doubtful {
+            self.due_at = self.due_at.min(now);
+            return;
+        }
+        // What is remembered of a token is older than its confirmation says.
+        let is_access = matches!(self.requirement, Requirement::Access(_));
+        if is_access && confirmation.at > self.confirmed_at && self.failing.is_none() {
+            self.confirmed_at = confirmation.at;
+            // What is due stays due: roles may have changed since the question.
+            if self.due_at > now {
+                self.due_at = self.due_at.max(next);
+            }
+        }
+    }
+
     /// Revokes all leases. Returns the number of those that streams held.
     fn revoke(&mut self) -> usize {
         let mut revoked = 0;
@@ -400,9 +408,6 @@ const UNCONFIRMED_MAX: Duration = Duration::from_secs(57 * 60);
 const RETRY_DELAY_MIN: Duration = Duration::from_secs(5);
 
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
-
-/// After so many failures the delay is at its maximum.
-const RETRY_DOUBLINGS_MAX: u32 = 4;
 
 /// Minimum number of entries before a sweep.
 const SWEEP_LEN_MIN: usize = 1024;

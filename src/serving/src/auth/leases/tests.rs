@@ -24,17 +24,7 @@ fn seconds(count: u64) -> Duration {
 
 /// A lease that depends on one access, confirmed at `at`, with a stream that holds it.
 fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, LeaseHold) {
-    let requirements = || {
-        let confirmation = Confirmation {
-            at,
-            is_doubtful: false,
-        };
-        vec![(
-            Requirement::Access(question(name, pods(space))),
-            confirmation,
-        )]
-    };
-    let lease = leases.lease(key(name, space), requirements, at);
+    let lease = leases.lease(key(name, space), || access_requirement(name, space, at), at);
     let hold = lease.hold();
     (lease, hold)
 }
@@ -254,6 +244,25 @@ fn nothing_continues_for_longer_than_an_hour_and_the_grace_without_confirmation(
     assert!(lease.is_revoked());
 }
 
+/// With a short grace, and answers that are remembered for an hour.
+#[test]
+fn a_stream_on_a_very_old_answer_lives_until_its_check() {
+    let times = RecheckTimes {
+        grace: seconds(30),
+        ..TIMES
+    };
+    let asked_at = Instant::now();
+    let now = asked_at + seconds(3_599);
+    let mut leases = Leases::new(times);
+    let requirement = || access_requirement("jane", "a", asked_at);
+    let lease = leases.lease(key("jane", "a"), requirement, now);
+    let _hold = lease.hold();
+    assert_eq!(leases.scan(now).revoked, 0);
+    assert_eq!(due(&mut leases, now).len(), 1);
+    assert_eq!(leases.scan(now + seconds(29)).revoked, 0);
+    assert_eq!(leases.scan(now + seconds(30)).revoked, 1);
+}
+
 #[test]
 fn a_newer_answer_confirms_what_streams_depend_on() {
     let start = Instant::now();
@@ -348,17 +357,11 @@ fn requirements_forget_dropped_leases() {
     let mut leases = Leases::new(TIMES);
     let _held = held(&mut leases, "jane", "a", start);
     for number in 0..10_000 {
-        let requirements = || {
-            let confirmation = Confirmation {
-                at: start,
-                is_doubtful: false,
-            };
-            vec![(
-                Requirement::Access(question("jane", pods("a"))),
-                confirmation,
-            )]
-        };
-        leases.lease(key("joe", &number.to_string()), requirements, start);
+        leases.lease(
+            key("joe", &number.to_string()),
+            || access_requirement("jane", "a", start),
+            start,
+        );
     }
     let record = &leases.requirements[&access("jane", "a")];
     assert!(record.leases.len() < 100, "{}", record.leases.len());
