@@ -106,6 +106,6 @@ pub enum Revocation {
     Denied,
     /// The credentials are no longer valid, or identify another user.
     Unauthenticated,
-    /// The permission was not confirmed for longer than `--reauthorize-grace`.
+    /// Checks of the permission have failed for `--reauthorize-grace`, or none was made for an hour longer.
     GraceOver,
 }
