@@ -27,6 +27,7 @@ pub mod decisions;
 pub mod digest;
 mod extra_key;
 mod flights;
+pub mod followed;
 pub mod front_proxy;
 pub mod guard;
 pub mod impersonation;

@@ -14,6 +14,7 @@ use super::caller::{Caller, CallerDenial, CallerRefusal, Credential, PeerIdentit
 use super::changes::RoleScope;
 use super::decisions::{Authorizer, CachedDecision, DecisionTtls, Decisions};
 use super::digest::CredentialHasher;
+use super::followed::Followed;
 use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
@@ -84,6 +85,7 @@ struct GuardState {
     hasher: CredentialHasher,
     decisions: Arc<Decisions>,
     rechecks: Arc<Rechecks>,
+    followed: Arc<Followed>,
 }
 
 /// Why an access is not allowed.
@@ -129,6 +131,7 @@ impl Guard {
             hasher,
             decisions,
             rechecks: Arc::new(rechecks),
+            followed: Arc::default(),
         }))
     }
 
@@ -233,6 +236,17 @@ impl Guard {
     /// affected streams is checked again a second later.
     pub fn roles_changed(&self, scope: RoleScope) {
         self.0.rechecks.roles_changed(scope);
+    }
+
+    /// Notifies the guard that pods or service accounts with these uids are gone: the tokens that were bound to them are reviewed again.
+    pub fn bound_objects_deleted(&self, uids: Vec<Box<str>>) {
+        self.0.rechecks.bound_objects_deleted(uids);
+    }
+
+    /// What the gateway notices by itself. The tasks that follow upstream write it.
+    #[must_use]
+    pub fn followed(&self) -> &Arc<Followed> {
+        &self.0.followed
     }
 
     /// The authenticator, whose certificate authorities are reloaded when their files change.

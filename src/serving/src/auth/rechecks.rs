@@ -134,6 +134,11 @@ impl Rechecks {
         self.change.notify_one();
     }
 
+    /// Notifies that pods or service accounts with these uids are gone.
+    pub fn bound_objects_deleted(&self, uids: Vec<Box<str>>) {
+        drop(uids);
+    }
+
     fn record_revocations(&self, reason: Revocation, count: usize) {
         for _ in 0..count {
             self.metrics.revocations.inc(reason);
