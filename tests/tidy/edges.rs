@@ -221,6 +221,7 @@ const PURE: &[&str] = &[
     "src/serving/src/auth/front_proxy",
     "src/serving/src/auth/impersonation",
     "src/serving/src/auth/lease",
+    "src/serving/src/auth/node_rules",
     "src/serving/src/auth/rbac",
     "src/serving/src/auth/user",
     "src/upstream/src/reflector",

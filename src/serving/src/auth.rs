@@ -9,11 +9,12 @@
 //!
 //! [`guard::Guard`] is the entry point for other modules; start reading there. It authenticates with [`authenticator`], which
 //! reads certificates, headers of front proxies and bearer tokens; it authorizes with [`decisions`], which caches the answers of the
-//! API server ([`authorizer`]) or evaluates roles in memory ([`policy`], [`rbac`]). Every open stream holds a [`lease::Lease`].
+//! API server ([`authorizer`]) or evaluates roles in memory ([`policy`], [`rbac`]); in every mode these tell whether roles explain an
+//! answer. Every open stream holds a [`lease::Lease`].
 //! [`rechecks`] checks again whatever a lease depends on, and revokes it when the permission is gone.
 //!
-//! The modules that parse and decide (`access`, `bearer`, `caller`, `certificate`, `front_proxy`, `impersonation`, `lease`, `rbac`,
-//! `user`) are pure. Calls to the API server and caches are in modules of their own.
+//! The modules that parse and decide (`access`, `bearer`, `caller`, `certificate`, `front_proxy`, `impersonation`, `lease`,
+//! `node_rules`, `rbac`, `user`) are pure. Calls to the API server and caches are in modules of their own.
 
 pub mod access;
 pub mod access_review;
@@ -33,6 +34,7 @@ pub mod guard;
 pub mod impersonation;
 pub mod lease;
 pub mod leases;
+pub mod node_rules;
 pub mod policy;
 pub mod question;
 pub mod rbac;
