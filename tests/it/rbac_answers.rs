@@ -68,13 +68,14 @@ impl ReviewFile {
         }
         let mut policy = RbacPolicy::default();
         for object in self.roles.iter().chain(&self.bindings) {
-            match object["kind"].as_str().unwrap_or_default() {
+            let is_new = match object["kind"].as_str().unwrap_or_default() {
                 "ClusterRole" => policy.put_cluster_role(parse(object)),
                 "Role" => policy.put_role(parse(object)),
                 "ClusterRoleBinding" => policy.put_cluster_role_binding(parse(object)),
                 "RoleBinding" => policy.put_role_binding(parse(object)),
                 kind => panic!("{kind} is neither a role nor a binding"),
-            }
+            };
+            assert!(is_new, "{object}");
         }
         policy
     }

@@ -100,10 +100,12 @@ pub(super) fn callers(
         metrics.authentication(),
     );
     let authenticator = Arc::new(authenticator.shared_among(users));
-    let policy = (mode == AuthorizerMode::Rbac).then(|| Arc::new(PolicyStore::default()));
-    let authorizer: Arc<dyn Authorizer> = match &policy {
-        Some(policy) => Arc::clone(policy) as _,
-        None => Arc::new(UpstreamAuthorizer::new(reviewer)),
+    let policy = Arc::new(PolicyStore::default());
+    let authorizer: Arc<dyn Authorizer> = match mode {
+        AuthorizerMode::Rbac => Arc::clone(&policy) as _,
+        AuthorizerMode::SelfCheck | AuthorizerMode::Review => {
+            Arc::new(UpstreamAuthorizer::new(reviewer))
+        }
     };
     let guard = Guard::new(
         guard_settings(mode, settings),

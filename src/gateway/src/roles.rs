@@ -1,4 +1,7 @@
-//! Follows roles and bindings upstream: the guard learns of changes at once, and in RBAC mode has all objects to decide from.
+//! Follows roles and bindings upstream: the guard learns at once of changes that matter, and has all of them to decide from or to explain
+//! upstream's decisions.
+
+mod contact;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -6,97 +9,80 @@ use std::time::Duration;
 use k8s_openapi::Resource;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::de::DeserializeOwned;
-use strum::VariantArray;
 use tokio::time::Instant;
 
+use self::contact::UpstreamContact;
 use crate::auth::changes::RoleScope;
-use crate::auth::guard::Guard;
-use crate::auth::policy::PolicyStore;
+use crate::auth::guard::{AuthorizerMode, Guard, GuardSettings};
+use crate::auth::policy::{FollowedPolicy, PolicyStore};
 use crate::auth::rbac::RbacPolicy;
 use crate::informer::{
-    Cached, FailureKind, InformerCounts, InformerOptions, ListWatch, Metadata, Notification,
-    OnFailure, Registration, SharedInformer, WatchFailure,
+    Cached, InformerOptions, ListWatch, Notification, OnFailure, Registration, SharedInformer,
+    WatchFailure,
 };
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
+use crate::upstream::driver::Fetch;
 
 /// The informers of roles and bindings for a guard.
-pub(super) struct RoleFeed {
-    client: Arc<Client>,
-    guard: Guard,
-    /// Set in RBAC mode, where the guard decides from the objects. Otherwise only metadata is read, to notice changes.
-    policy: Option<Arc<PolicyStore>>,
+pub(super) struct RoleFeed<F = Client> {
+    fetch: Arc<F>,
+    mode: AuthorizerMode,
+    /// How long upstream may send nothing of a kind until roles and bindings are not current any more.
+    stale_after: Duration,
+    policy: Arc<PolicyStore>,
+    report: ChangeReport,
 }
+
+/// Called with the scope of each change of what roles allow.
+type ChangeReport = Arc<dyn Fn(RoleScope) + Send + Sync>;
 
 /// Shuts an informer down when it is dropped.
 struct InformerGuard<T: Send + Sync + 'static>(SharedInformer<T>);
 
+/// The roles are not current when nobody follows them any more: the task panicked, or the gateway ends.
+struct StaleOnDrop<'a>(&'a PolicyStore);
+
 impl RoleFeed {
-    pub(super) fn new(client: Client, guard: Guard, policy: Option<Arc<PolicyStore>>) -> Self {
+    pub(super) fn new(client: Client, guard: Guard, policy: Arc<PolicyStore>) -> Self {
         Self {
-            client: Arc::new(client),
-            guard,
+            fetch: Arc::new(client),
+            mode: guard.settings().mode,
+            stale_after: stale_after(guard.settings()),
             policy,
+            report: Arc::new(move |scope| guard.roles_changed(scope)),
         }
     }
+}
 
+impl<F: Fetch> RoleFeed<F> {
+    /// Follows all of them until the task is dropped. Where the gateway may not watch one kind, they never become current.
     pub(super) async fn run(&self) {
-        match &self.policy {
-            None => self.follow_metadata().await,
-            Some(policy) => self.follow_objects(policy).await,
-        }
-    }
-
-    async fn follow_metadata(&self) {
-        let mut followed = Vec::new();
-        for gvr in [
-            gvr::<ClusterRole>(),
-            gvr::<ClusterRoleBinding>(),
-            gvr::<Role>(),
-            gvr::<RoleBinding>(),
-        ] {
-            let guard = self.guard.clone();
-            let list_watch = ListWatch::metadata(&gvr);
-            let following = InformerGuard::new(&self.client, list_watch, log_once(&gvr));
-            let registration = following
-                .0
-                .add_handler(move |change: &Notification<Metadata>| {
-                    if !is_initial(change) {
-                        guard.roles_changed(scope(object(change)));
-                    }
-                });
-            following.0.start();
-            followed.push((following, registration));
-        }
-        std::future::pending().await
-    }
-
-    async fn follow_objects(&self, policy: &Arc<PolicyStore>) {
-        // A task before this one may have ended.
-        policy.restart();
+        let _stale_at_end = StaleOnDrop(&self.policy);
+        let policy = Arc::new(FollowedPolicy::default());
         let cluster_roles = self.follow(
-            policy,
+            &policy,
             |policy, role: &ClusterRole| policy.put_cluster_role(role.clone()),
             |policy, role| policy.remove_role("", role.key().name()),
         );
         let roles = self.follow(
-            policy,
+            &policy,
             |policy, role: &Role| policy.put_role(role.clone()),
             |policy, role| policy.remove_role(role.key().namespace(), role.key().name()),
         );
         let cluster_bindings = self.follow(
-            policy,
+            &policy,
             |policy, binding: &ClusterRoleBinding| policy.put_cluster_role_binding(binding.clone()),
             |policy, binding| policy.remove_binding("", binding.key().name()),
         );
         let bindings = self.follow(
-            policy,
+            &policy,
             |policy, binding: &RoleBinding| policy.put_role_binding(binding.clone()),
             |policy, binding| {
                 policy.remove_binding(binding.key().namespace(), binding.key().name())
             },
         );
-        // A handler that was removed has not received all objects; then the policy stays incomplete and decides nothing.
+        // A handler that was removed has not received all objects; then the policy stays incomplete and is never used.
         let are_complete = cluster_roles.1.synced().await.is_ok()
             && roles.1.synced().await.is_ok()
             && cluster_bindings.1.synced().await.is_ok()
@@ -104,8 +90,13 @@ impl RoleFeed {
         if !are_complete {
             std::future::pending().await
         }
-        let stale_after = self.guard.settings().reauthorize_grace.max(STALE_MIN);
-        let mut contact = UpstreamContact::new();
+        // An earlier run may have ended; what changed since is in no notification.
+        let has_changed = self.policy.replace(policy);
+        self.set_current(true);
+        if has_changed {
+            (self.report)(RoleScope::Cluster);
+        }
+        let mut contact = UpstreamContact::new(Instant::now());
         loop {
             let counts = [
                 cluster_roles.0.0.counts(),
@@ -114,7 +105,7 @@ impl RoleFeed {
                 bindings.0.0.counts(),
             ];
             contact.update(&counts, Instant::now());
-            policy.set_current(contact.is_current(stale_after, Instant::now()));
+            self.set_current(contact.is_current(self.stale_after, Instant::now()));
             tokio::time::sleep(CONTACT_PERIOD).await;
         }
     }
@@ -122,40 +113,61 @@ impl RoleFeed {
     /// Keeps all objects of a kind in the policy.
     fn follow<T>(
         &self,
-        policy: &Arc<PolicyStore>,
-        put: fn(&mut RbacPolicy, &T),
-        remove: fn(&mut RbacPolicy, &Cached<T>),
+        policy: &Arc<FollowedPolicy>,
+        put: fn(&mut RbacPolicy, &T) -> bool,
+        remove: fn(&mut RbacPolicy, &Cached<T>) -> bool,
     ) -> (InformerGuard<T>, Registration<T>)
     where
         T: Resource + DeserializeOwned + Clone + Send + Sync + 'static,
     {
-        let gvr = gvr::<T>();
+        let gvr = Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT);
         let list_watch = ListWatch::of_kind().without_managed_fields().consistent();
-        let following = InformerGuard::new(&self.client, list_watch, log_once(&gvr));
-        let (policy, guard) = (Arc::clone(policy), self.guard.clone());
+        let following = InformerGuard::new(&self.fetch, list_watch, log_once(&gvr));
+        let (policy, report) = (Arc::clone(policy), Arc::clone(&self.report));
         let registration = following.0.add_handler(move |change: &Notification<T>| {
-            let object = object(change);
-            policy.update(|policy| match change {
+            let has_changed = policy.update(|policy| match change {
                 Notification::Added { object, .. } | Notification::Updated { new: object, .. } => {
-                    put(policy, object);
+                    put(policy, object)
                 }
                 Notification::Deleted { object, .. } => remove(policy, object),
             });
-            guard.roles_changed(scope(object));
+            if has_changed && !is_initial(change) {
+                report(scope(change));
+            }
         });
         following.0.start();
         (following, registration)
     }
+
+    fn set_current(&self, is_current: bool) {
+        if !self.policy.set_current(is_current) {
+            return;
+        }
+        match (is_current, self.mode) {
+            (true, AuthorizerMode::Rbac) => {
+                tracing::info!("roles and bindings are current: access is decided from them");
+            }
+            (false, AuthorizerMode::Rbac) => tracing::warn!(
+                "no contact with upstream: access is not decided until roles and bindings are current again"
+            ),
+            (true, AuthorizerMode::SelfCheck | AuthorizerMode::Review) => tracing::info!(
+                "roles and bindings are current: what they allow is checked again when they change"
+            ),
+            (false, AuthorizerMode::SelfCheck | AuthorizerMode::Review) => tracing::warn!(
+                "no contact with upstream: permissions are checked more often until roles and bindings are current again"
+            ),
+        }
+    }
 }
 
 impl<T: Send + Sync + 'static> InformerGuard<T> {
-    fn new(client: &Arc<Client>, list_watch: ListWatch<T>, on_failure: OnFailure) -> Self {
+    fn new<F: Fetch>(fetch: &Arc<F>, list_watch: ListWatch<T>, on_failure: OnFailure) -> Self {
         let options = InformerOptions {
             on_failure: Some(on_failure),
             ..InformerOptions::default()
         };
         Self(SharedInformer::with_options(
-            Arc::clone(client),
+            Arc::clone(fetch),
             list_watch,
             options,
         ))
@@ -171,54 +183,9 @@ impl<T: Send + Sync + 'static> Drop for InformerGuard<T> {
     }
 }
 
-/// When upstream last sent data for each of the four kinds. Its watches carry a bookmark about every minute.
-struct UpstreamContact([ContactRecord; 4]);
-
-#[derive(Clone, Copy)]
-struct ContactRecord {
-    bytes: u64,
-    failures: u64,
-    at: Instant,
-}
-
-impl UpstreamContact {
-    fn new() -> Self {
-        let now = ContactRecord {
-            bytes: 0,
-            failures: 0,
-            at: Instant::now(),
-        };
-        Self([now; 4])
-    }
-
-    fn update(&mut self, counts: &[InformerCounts; 4], now: Instant) {
-        for (last, counts) in self.0.iter_mut().zip(counts) {
-            let failures = FailureKind::VARIANTS
-                .iter()
-                .map(|kind| counts.failures(*kind))
-                .sum();
-            // The bytes of an error response say nothing about roles.
-            if counts.bytes != last.bytes && failures == last.failures {
-                last.at = now;
-            }
-            (last.bytes, last.failures) = (counts.bytes, failures);
-        }
-    }
-
-    fn is_current(&self, stale_after: Duration, now: Instant) -> bool {
-        self.0.iter().all(|last| now - last.at < stale_after)
-    }
-}
-
-fn gvr<T: Resource>() -> Gvr {
-    Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT)
-}
-
-fn object<T>(change: &Notification<T>) -> &Cached<T> {
-    match change {
-        Notification::Added { object, .. }
-        | Notification::Updated { new: object, .. }
-        | Notification::Deleted { object, .. } => object,
+impl Drop for StaleOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.set_current(false);
     }
 }
 
@@ -231,10 +198,18 @@ const fn is_initial<T>(change: &Notification<T>) -> bool {
     }
 }
 
-fn scope<T>(object: &Cached<T>) -> RoleScope {
-    match object.key().namespace() {
+fn scope<T>(change: &Notification<T>) -> RoleScope {
+    match change.key().namespace() {
         "" => RoleScope::Cluster,
         namespace => RoleScope::Namespace(namespace.to_owned()),
+    }
+}
+
+/// Where roles decide, they do so for as long as a stream continues unconfirmed.
+fn stale_after(settings: &GuardSettings) -> Duration {
+    match settings.mode {
+        AuthorizerMode::Rbac => settings.reauthorize_grace.max(STALE_MIN),
+        AuthorizerMode::SelfCheck | AuthorizerMode::Review => STALE_MIN,
     }
 }
 
@@ -262,39 +237,4 @@ fn log_once(gvr: &Gvr) -> OnFailure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn counts_with_bytes(bytes: u64) -> InformerCounts {
-        let mut counts = InformerCounts::default();
-        counts.bytes += bytes;
-        counts
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn roles_are_current_as_long_as_all_kinds_are_heard_of() {
-        let mut contact = UpstreamContact::new();
-        let counts = |bytes, last| {
-            [
-                counts_with_bytes(bytes),
-                counts_with_bytes(bytes),
-                counts_with_bytes(bytes),
-                counts_with_bytes(last),
-            ]
-        };
-        for minute in 1..10 {
-            tokio::time::advance(Duration::from_secs(60)).await;
-            contact.update(&counts(minute, minute), Instant::now());
-            assert!(contact.is_current(STALE_MIN, Instant::now()));
-        }
-        // One kind sends nothing any more.
-        for minute in 10..13 {
-            assert!(contact.is_current(STALE_MIN, Instant::now()), "{minute}");
-            tokio::time::advance(Duration::from_secs(60)).await;
-            contact.update(&counts(minute, 9), Instant::now());
-        }
-        assert!(!contact.is_current(STALE_MIN, Instant::now()));
-        contact.update(&counts(13, 13), Instant::now());
-        assert!(contact.is_current(STALE_MIN, Instant::now()));
-    }
-}
+mod tests;

@@ -1,23 +1,38 @@
-//! An authorizer that evaluates the roles and bindings that the gateway watches. It decides only while the watches have delivered all
-//! of them and are current.
+//! Evaluates the roles and bindings that the gateway watches, as an authorizer, and to explain decisions of upstream. It does so only
+//! while the watches have delivered all of them and are current.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::access::Access;
 use super::access_review::AccessVerdict;
 use super::decisions::Authorizer;
 use super::question::AccessQuestion;
 use super::rbac::{RbacDecision, RbacPolicy};
 use super::upstream::{ReviewError, ReviewPurpose};
-use super::user::MASTERS;
+use super::user::{MASTERS, User};
 
-/// The current roles and bindings, and whether they may be used for decisions.
+/// The roles and bindings that one run of the feed follows. Each run has its own: a late notification of an earlier run changes only what
+/// nobody reads any more.
+#[derive(Debug, Default)]
+pub struct FollowedPolicy(RwLock<RbacPolicy>);
+
+impl FollowedPolicy {
+    /// Changes a role or a binding, and returns what `change` returns.
+    pub fn update(&self, change: impl FnOnce(&mut RbacPolicy) -> bool) -> bool {
+        change(&mut self.0.write())
+    }
+}
+
+/// The roles and bindings that were last known completely, and whether they may be used for decisions.
 #[derive(Debug)]
 pub struct PolicyStore {
-    policy: RwLock<RbacPolicy>,
+    /// `None` until all of them were listed once.
+    policy: RwLock<Option<Arc<FollowedPolicy>>>,
     is_current: watch::Sender<bool>,
 }
 
@@ -31,31 +46,38 @@ impl Default for PolicyStore {
 }
 
 impl PolicyStore {
-    /// Changes a role or a binding.
-    pub fn update(&self, change: impl FnOnce(&mut RbacPolicy)) {
-        // Each change puts or removes one whole role or binding, so a panic cannot leave a partial one.
-        change(&mut self.policy.write());
+    /// From now on decides from `policy`, which has all roles and bindings. Returns whether it differs from the previous one; false if
+    /// there was none.
+    pub fn replace(&self, policy: Arc<FollowedPolicy>) -> bool {
+        let previous = self.policy.write().replace(Arc::clone(&policy));
+        previous.is_some_and(|previous| {
+            !Arc::ptr_eq(&previous, &policy) && *previous.0.read() != *policy.0.read()
+        })
     }
 
-    /// Forgets all roles and bindings: they are about to be listed anew, and those deleted meanwhile are in no list.
-    pub fn restart(&self) {
-        self.set_current(false);
-        self.update(|policy| *policy = RbacPolicy::default());
+    /// Sets whether all roles and bindings are present and their watches are in contact with upstream. They are used only while this is
+    /// so. Returns whether it was otherwise before.
+    pub fn set_current(&self, is_current: bool) -> bool {
+        self.is_current.send_replace(is_current) != is_current
     }
 
-    /// Sets whether all roles and bindings are present and their watches are in contact with upstream. Access is decided only while
-    /// they are.
-    pub fn set_current(&self, is_current: bool) {
-        if self.is_current.send_replace(is_current) == is_current {
-            return;
+    /// Whether all roles and bindings are present and their watches are in contact with upstream.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        *self.is_current.borrow()
+    }
+
+    /// Whether roles allow a user's access, as far as is known now; false while they are not current.
+    #[must_use]
+    pub fn explains(&self, user: &User, access: &Access) -> bool {
+        if !self.is_current() {
+            return false;
         }
-        if is_current {
-            tracing::info!("roles and bindings are current: access is decided from them");
-        } else {
-            tracing::warn!(
-                "no contact with upstream: access is not decided until roles and bindings are current again"
-            );
-        }
+        let policy = self.policy.read();
+        let Some(policy) = &*policy else {
+            return false;
+        };
+        user.is_in(MASTERS) || policy.0.read().is_allowed(user, access)
     }
 
     async fn evaluate(&self, question: &AccessQuestion) -> Result<AccessVerdict, ReviewError> {
@@ -64,12 +86,10 @@ impl PolicyStore {
         match tokio::time::timeout(CURRENT_WAIT, current).await {
             Ok(Ok(_)) => {}
             // They did not become current in time, or the sender is gone.
-            Ok(Err(_)) | Err(_) => {
-                return Err(ReviewError::Unavailable {
-                    reason: "roles and bindings are not current".to_owned(),
-                });
-            }
+            Ok(Err(_)) | Err(_) => return Err(not_current()),
         }
+        let policy = self.policy.read().clone();
+        let policy = policy.ok_or_else(not_current)?;
         let (user, access) = (&question.key.user, &question.key.access);
         if user.is_in(MASTERS) {
             return Ok(AccessVerdict {
@@ -77,12 +97,17 @@ impl PolicyStore {
                 reason: String::new(),
             });
         }
-        let policy = self.policy.read();
-        let (is_allowed, reason) = match policy.decide(user, access) {
+        let (is_allowed, reason) = match policy.0.read().decide(user, access) {
             RbacDecision::Allowed(reason) => (true, reason),
             RbacDecision::NotAllowed(reason) => (false, reason),
         };
         Ok(AccessVerdict { is_allowed, reason })
+    }
+}
+
+fn not_current() -> ReviewError {
+    ReviewError::Unavailable {
+        reason: "roles and bindings are not current".to_owned(),
     }
 }
 
@@ -100,74 +125,4 @@ impl Authorizer for PolicyStore {
 const CURRENT_WAIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-    use serde_json::json;
-
-    use super::super::decisions::tests::{pods, question};
-    use super::super::user::User;
-    use super::*;
-
-    async fn decide(store: &PolicyStore, question: &AccessQuestion) -> Result<bool, ReviewError> {
-        let verdict = store.decide(question, ReviewPurpose::Authorization).await;
-        verdict.map(|verdict| verdict.is_allowed)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_is_decided_unless_all_roles_are_known() {
-        let store = PolicyStore::default();
-        let jane = question("jane", pods("a"));
-        let before = decide(&store, &jane).await;
-        assert!(matches!(before, Err(ReviewError::Unavailable { .. })));
-        store.set_current(true);
-        assert_eq!(decide(&store, &jane).await, Ok(false));
-        store.set_current(false);
-        let after = decide(&store, &jane).await;
-        assert!(matches!(after, Err(ReviewError::Unavailable { .. })));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn roles_and_bindings_count_as_long_as_they_are_there() {
-        let store = PolicyStore::default();
-        store.set_current(true);
-        let jane = question("jane", pods("a"));
-        let role = json!({
-            "metadata": {"name": "reader"},
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
-        });
-        let binding = json!({
-            "metadata": {"name": "readers"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
-            "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
-        });
-        let role: ClusterRole = serde_json::from_value(role).unwrap();
-        let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
-        store.update(|policy| policy.put_cluster_role(role));
-        assert_eq!(decide(&store, &jane).await, Ok(false));
-        store.update(|policy| policy.put_cluster_role_binding(binding.clone()));
-        assert_eq!(decide(&store, &jane).await, Ok(true));
-        store.update(|policy| policy.remove_binding("", "readers"));
-        assert_eq!(decide(&store, &jane).await, Ok(false));
-        store.update(|policy| policy.put_cluster_role_binding(binding));
-        // What follows the roles begins again, and the binding is not listed any more.
-        store.restart();
-        let meanwhile = decide(&store, &jane).await;
-        assert!(matches!(meanwhile, Err(ReviewError::Unavailable { .. })));
-        store.set_current(true);
-        assert_eq!(decide(&store, &jane).await, Ok(false));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn masters_may_do_everything() {
-        let store = PolicyStore::default();
-        store.set_current(true);
-        let mut master = question("jane", pods("a"));
-        master.key.user = Arc::new(User {
-            groups: vec![MASTERS.to_owned()],
-            ..(*master.key.user).clone()
-        });
-        assert_eq!(decide(&store, &master).await, Ok(true));
-    }
-}
+mod tests;

@@ -93,6 +93,14 @@ impl User {
     }
 }
 
+/// The user name of a service account; `None` if these cannot be its namespace and name.
+#[must_use]
+pub fn service_account_user(namespace: &str, name: &str) -> Option<String> {
+    let is_whole = |part: &str| !part.is_empty() && !part.contains(':');
+    (is_whole(namespace) && is_whole(name))
+        .then(|| format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"))
+}
+
 fn total_len(texts: &[String]) -> usize {
     texts.iter().map(|text| text.len() + TEXT_LEN).sum()
 }
@@ -134,6 +142,13 @@ mod tests {
         ];
         for (name, expected) in rows {
             assert_eq!(user(name, &[]).service_account(), expected, "{name}");
+        }
+        for (namespace, name) in [("a", "b"), ("", "b"), ("a", ""), ("a:b", "c"), ("a", "b:c")] {
+            let built = service_account_user(namespace, name);
+            let read = built.map(|built| user(&built, &[]));
+            let read = read.as_ref().and_then(User::service_account);
+            let is_whole = (namespace, name) == ("a", "b");
+            assert_eq!(read, is_whole.then_some((namespace, name)));
         }
     }
 }

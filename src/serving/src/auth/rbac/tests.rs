@@ -1,5 +1,6 @@
 //! Rules, subjects and reasons agree with the API server's authorizer.
 
+mod index;
 mod rows;
 
 use serde_json::{Value, json};
@@ -98,20 +99,24 @@ fn rules_allow_what_they_name() {
     }
 }
 
+/// Puts an object, and returns whether that changed what it grants.
+fn put(policy: &mut RbacPolicy, object: Value) -> bool {
+    match object["kind"].as_str().unwrap() {
+        "ClusterRole" => policy.put_cluster_role(serde_json::from_value(object).unwrap()),
+        "Role" => policy.put_role(serde_json::from_value(object).unwrap()),
+        "ClusterRoleBinding" => {
+            policy.put_cluster_role_binding(serde_json::from_value(object).unwrap())
+        }
+        "RoleBinding" => policy.put_role_binding(serde_json::from_value(object).unwrap()),
+        other => unreachable!("{other}"),
+    }
+}
+
 /// A policy from objects as `kubectl get -o json` shows them.
 fn policy(objects: &[Value]) -> RbacPolicy {
     let mut policy = RbacPolicy::default();
     for object in objects {
-        let object = object.clone();
-        match object["kind"].as_str().unwrap() {
-            "ClusterRole" => policy.put_cluster_role(serde_json::from_value(object).unwrap()),
-            "Role" => policy.put_role(serde_json::from_value(object).unwrap()),
-            "ClusterRoleBinding" => {
-                policy.put_cluster_role_binding(serde_json::from_value(object).unwrap());
-            }
-            "RoleBinding" => policy.put_role_binding(serde_json::from_value(object).unwrap()),
-            other => unreachable!("{other}"),
-        }
+        assert!(put(&mut policy, object.clone()));
     }
     policy
 }
@@ -257,4 +262,33 @@ fn removed_and_replaced_roles_no_longer_count() {
     assert!(policy.decide(&ann, &access("list - pods@a")).is_allowed());
     let dev = user("eve", &["dev"]);
     assert!(!policy.decide(&dev, &access("list - pods@a")).is_allowed());
+}
+
+#[test]
+fn only_rules_roles_and_subjects_are_a_change() {
+    let mut policy = policy(&objects());
+    for object in objects() {
+        let mut labelled = object.clone();
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        labelled["metadata"]["annotations"] = json!({"a": "b"});
+        labelled["metadata"]["resourceVersion"] = json!("7");
+        assert!(!put(&mut policy, labelled), "{object}");
+        // The controller writes the rules of aggregated roles; who is aggregated is not what a role grants.
+        let mut aggregated = object.clone();
+        aggregated["aggregationRule"] = json!({"clusterRoleSelectors": []});
+        assert!(!put(&mut policy, aggregated), "{object}");
+
+        let mut changed = object.clone();
+        if object["rules"].is_array() {
+            changed["rules"][0]["verbs"] = json!(["delete"]);
+        } else {
+            changed["subjects"][0]["name"] = json!("eve");
+            assert!(put(&mut policy, changed.clone()), "{object}");
+            changed["roleRef"]["name"] = json!("other");
+        }
+        assert!(put(&mut policy, changed.clone()), "{object}");
+        assert!(!put(&mut policy, changed), "{object}");
+    }
+    assert!(policy.remove_role("a", "own") && !policy.remove_role("a", "own"));
+    assert!(policy.remove_binding("c", "lost") && !policy.remove_binding("c", "lost"));
 }

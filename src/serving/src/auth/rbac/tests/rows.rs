@@ -15,13 +15,13 @@ struct JsonPolicy(RbacPolicy);
 impl JsonPolicy {
     /// Adds or replaces a role or a binding.
     fn put(&mut self, object: Value) {
-        match kind(&object) {
+        let _ = match kind(&object) {
             "ClusterRole" => self.0.put_cluster_role(read(object)),
             "Role" => self.0.put_role(read(object)),
             "ClusterRoleBinding" => self.0.put_cluster_role_binding(read(object)),
             "RoleBinding" => self.0.put_role_binding(read(object)),
             other => panic!("{other} is neither a role nor a binding"),
-        }
+        };
     }
 
     /// Whether the policy allows the access of a `SubjectAccessReview`.
