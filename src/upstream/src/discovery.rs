@@ -2,6 +2,7 @@
 //! again.
 
 mod documents;
+mod groups;
 mod resource;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::client::{Client, SendError};
 use crate::error_chain::one_line;
 use crate::resource::Gvr;
 
+pub use groups::api_groups;
 pub use resource::DiscoveredResource;
 
 use documents::{DiscoveryResponse, GroupVersionEntry};
@@ -150,7 +152,7 @@ pub async fn discover(client: &Client) -> Result<Discovery, DiscoverError> {
     let mut has_response = false;
     let mut last_error = None;
     for path in ["/api", "/apis"] {
-        match read_document(client, path).await {
+        match read_document(client, path, ACCEPT_AGGREGATED).await {
             Ok(DiscoveryResponse::Aggregated { found, stale }) => {
                 has_response = true;
                 discovery.add(found);
@@ -194,7 +196,7 @@ async fn discover_each(
             let client = client.clone();
             in_flight.spawn(async move {
                 let path = entry.path();
-                let response = read_document(&client, &path).await;
+                let response = read_document(&client, &path, ACCEPT_AGGREGATED).await;
                 (path, response)
             });
         }
@@ -211,19 +213,23 @@ async fn discover_each(
     }
 }
 
-async fn read_document(client: &Client, path: &str) -> Result<DiscoveryResponse, AskError> {
-    let bytes = tokio::time::timeout(DOCUMENT_TIMEOUT, fetch(client, path))
+async fn read_document(
+    client: &Client,
+    path: &str,
+    accept: &'static str,
+) -> Result<DiscoveryResponse, AskError> {
+    let bytes = tokio::time::timeout(DOCUMENT_TIMEOUT, fetch(client, path, accept))
         .await
         .map_err(|_elapsed| AskError::Timeout)??;
     Ok(documents::read(&bytes)?)
 }
 
-async fn fetch(client: &Client, path: &str) -> Result<Bytes, AskError> {
+async fn fetch(client: &Client, path: &str, accept: &'static str) -> Result<Bytes, AskError> {
     let mut request = Request::new(());
     *request.uri_mut() = path
         .parse()
         .map_err(|error: http::uri::InvalidUri| SendError::Target(error.into()))?;
-    let accept = HeaderValue::from_static(ACCEPT_AGGREGATED);
+    let accept = HeaderValue::from_static(accept);
     request.headers_mut().insert(ACCEPT, accept);
     let response = client.send(request).await?;
     if response.status() != StatusCode::OK {

@@ -23,7 +23,7 @@ pub(super) enum DiscoveryResponse {
 /// A group and version with a document of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GroupVersionEntry {
-    group: String,
+    pub(super) group: String,
     version: String,
 }
 
