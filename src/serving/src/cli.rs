@@ -22,7 +22,10 @@ use crate::log_filter::LogFilter;
 
 pub use apiserver::ApiserverFlags;
 pub use check::{CheckCategory, CheckFlags};
-pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, choice_name};
+pub use choices::{
+    AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, UpstreamAuthorizers,
+    choice_name,
+};
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;

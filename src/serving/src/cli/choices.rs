@@ -17,6 +17,16 @@ pub enum AuthMode {
     None,
 }
 
+/// What else than RBAC and the node authorizer decides upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpstreamAuthorizers {
+    /// The gateway finds out
+    Auto,
+    /// Something that upstream's reviews of rules do not show
+    Opaque,
+}
+
 /// How requests are authorized; the values are spelled like kube-apiserver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthorizationMode {

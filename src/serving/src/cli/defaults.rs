@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::choices::{AuthMode, LogFormat, LogLevel};
+use super::choices::{AuthMode, LogFormat, LogLevel, UpstreamAuthorizers};
 use super::words::{ByteLen, ObjectCount, Ratio, TimeSpan};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -26,6 +26,8 @@ pub const AUTH_ALLOW_TTL: TimeSpan = TimeSpan(Duration::from_secs(300));
 pub const REAUTHORIZE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(30));
 /// As long as the API server itself uses a cached decision of an authorization webhook that it cannot reach.
 pub const REAUTHORIZE_GRACE: TimeSpan = TimeSpan(Duration::from_secs(300));
+/// Asking costs one small review a minute.
+pub const UPSTREAM_AUTHORIZERS: UpstreamAuthorizers = UpstreamAuthorizers::Auto;
 /// The header that kube-apiserver's aggregation layer and common front proxies use.
 pub const REQUESTHEADER_USERNAME_HEADERS: &str = "X-Remote-User";
 /// None: only newer front proxies send the uid, and an older one might pass on the header that its client set.

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::choices::AuthMode;
+use super::choices::{AuthMode, UpstreamAuthorizers};
 use super::defaults::{
     ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, CACHE_RESOURCES, CONNECTIONS_MAX, DRIFT_INTERVAL,
     IDLE_RESOURCE_TIMEOUT, LISTEN, LISTS_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
     REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
     REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
-    STALENESS_BOUND, WATCHES_MAX,
+    STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
 };
 use super::words::{ByteLen, Ratio, TimeSpan};
 
@@ -131,6 +131,13 @@ pub struct ServeFlags {
     /// How long open streams live while checks of their permission fail.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_GRACE)]
     pub reauthorize_grace: TimeSpan,
+    /// What else than RBAC and the node authorizer decides upstream.
+    ///
+    /// `auto`: the gateway asks the API server each minute. `opaque`: something that the API server's reviews of rules do not show, such as
+    /// a fork's own authorizer, or API servers behind one address that are configured differently. Then no decision is shared by several
+    /// tokens of one account, and all of them are checked at the interval.
+    #[arg(long, value_name = "MODE", help_heading = "Authentication and authorization", value_enum, default_value_t = UPSTREAM_AUTHORIZERS)]
+    pub upstream_authorizers: UpstreamAuthorizers,
     /// Authorities of client certificates, PEM.
     ///
     /// Common name, organizations and the uid extension of a certificate are user, groups and uid.

@@ -8,7 +8,7 @@ use http::HeaderName;
 
 use super::settings_error::{SettingsError, time_in, words};
 use super::transport::ListenTransport;
-use crate::cli::{self, AuthMode, ServeFlags};
+use crate::cli::{self, AuthMode, ServeFlags, UpstreamAuthorizers};
 
 /// A decision that is older than an hour says little about the caller's present rights.
 const TTL_SECONDS: RangeInclusive<u64> = 0..=3_600;
@@ -36,6 +36,8 @@ pub struct AuthSettings {
     pub reauthorize_interval: Duration,
     /// How long open streams continue while checks of their permission fail.
     pub reauthorize_grace: Duration,
+    /// Whether the gateway finds out what else than RBAC and the node authorizer decides upstream.
+    pub upstream_authorizers: UpstreamAuthorizers,
     /// PEM file with the authorities of client certificates.
     pub client_ca: Option<PathBuf>,
     /// The trusted front proxies, if any.
@@ -71,6 +73,7 @@ impl AuthSettings {
             deny_ttl: DENY_TTL,
             reauthorize_interval: cli::REAUTHORIZE_INTERVAL.0,
             reauthorize_grace: cli::REAUTHORIZE_GRACE.0,
+            upstream_authorizers: cli::UPSTREAM_AUTHORIZERS,
             client_ca: None,
             front_proxy: None,
         }
@@ -103,6 +106,7 @@ impl AuthSettings {
                 flags.reauthorize_grace,
                 GRACE_SECONDS,
             )?,
+            upstream_authorizers: flags.upstream_authorizers,
             client_ca: flags.client_ca_file.clone(),
             front_proxy: FrontProxySettings::resolve(flags)?,
         };

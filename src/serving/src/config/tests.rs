@@ -627,7 +627,7 @@ fn printed_settings_read_back_as_the_same_settings() {
     prints_what_reads_back(
         "--in-cluster --tls-cert c --tls-key k --tls-sni-cert-key a,b:x.y;c,d --client-ca-file ca --anonymous --auth rbac \
          --token-audiences https://a,b --auth-allow-ttl 1s --reauthorize-interval 5s \
-         --reauthorize-grace 0s --requestheader-client-ca-file r --requestheader-allowed-names n,m \
+         --reauthorize-grace 0s --upstream-authorizers opaque --requestheader-client-ca-file r --requestheader-allowed-names n,m \
          --requestheader-uid-headers X-Uid --audit-policy-file p --audit-log-path /l \
          --operator-listen [::]:1 --exempt-users a,system:b \
          --exempt-groups system:masters --cache-resources pods,*.*.k8s.io --passthrough-resources=",
