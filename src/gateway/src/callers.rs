@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::authorizer_probe::{AuthorizerProbe, AuthorizersStatus};
+use super::bound_objects::BoundObjectFeed;
 use super::reloads::Reloads;
 use super::roles::RoleFeed;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
@@ -40,6 +42,8 @@ pub enum CallersError {
 pub(super) struct Callers {
     pub(super) guard: Guard,
     roles: RoleFeed,
+    authorizers: AuthorizerProbe,
+    bound_objects: BoundObjectFeed,
     settings: AuthSettings,
 }
 
@@ -49,6 +53,8 @@ impl Callers {
         let Self {
             guard,
             roles,
+            authorizers,
+            bound_objects,
             settings,
         } = self;
         reloads.follow_authorities(tasks, guard.authenticator(), &settings);
@@ -59,6 +65,14 @@ impl Callers {
         let ends = metrics.task_ends();
         tasks.spawn(async move {
             restart_on_end(TaskKind::Roles, &ends, || roles.run()).await;
+        });
+        let ends = metrics.task_ends();
+        tasks.spawn(async move {
+            restart_on_end(TaskKind::Authorizers, &ends, || authorizers.run()).await;
+        });
+        let ends = metrics.task_ends();
+        tasks.spawn(async move {
+            restart_on_end(TaskKind::BoundObjects, &ends, || bound_objects.run()).await;
         });
     }
 }
@@ -115,10 +129,25 @@ pub(super) fn callers(
         metrics.authorization(),
     );
     let roles = RoleFeed::new(client.clone(), guard.clone(), policy);
+    let followed = guard.followed();
+    let authorizers = AuthorizerProbe::new(
+        client.clone(),
+        Arc::clone(followed),
+        settings.upstream_authorizers,
+        AuthorizersStatus::default(),
+    );
+    let deleted = guard.clone();
+    let bound_objects = BoundObjectFeed::new(
+        client.clone(),
+        Arc::clone(followed),
+        Arc::new(move |uids| deleted.bound_objects_deleted(uids)),
+    );
     let settings = settings.clone();
     Ok(Some(Callers {
         guard,
         roles,
+        authorizers,
+        bound_objects,
         settings,
     }))
 }

@@ -4,13 +4,15 @@
 //! `api_services` learns; `slot` owns one cache and the task that fills it, by requests of `local_fetch`, and `consistency` and `drift`
 //! compare it with upstream. `checkpoints` keeps caches for the next process, and `handover` exchanges them with other gateways.
 //! `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints` follows several API servers, `rebalance` sends
-//! clients to other gateways, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
-//! operators' port, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
-//! files. `controls` connects the gateway with the process, `reconfigure` applies a changed configuration file to what `live` and others
-//! hold. `status` collects what the status page shows.
+//! clients to other gateways, `callers` and `roles` set authentication and authorization up, `authorizer_probe` and `bound_objects` learn
+//! what need not be asked again, `operators` reserves capacity for the operators' port, `pressure` decides what is given back while memory
+//! is short, `recorders` counts in metrics, and `reloads` follows files. `controls` connects the gateway with the process, `reconfigure`
+//! applies a changed configuration file to what `live` and others hold. `status` collects what the status page shows.
 
 mod api_services;
 mod audit_log;
+mod authorizer_probe;
+mod bound_objects;
 mod cache_age;
 mod callers;
 pub mod checkpoint;

@@ -74,6 +74,10 @@ pub enum TaskKind {
     Admin,
     /// Watches APIServices.
     ApiServices,
+    /// Asks upstream which authorizers it has.
+    Authorizers,
+    /// Watches pods and service accounts.
+    BoundObjects,
     /// Serves one client connection.
     Connection,
     /// Writes events to watches over HTTP/1.1.
