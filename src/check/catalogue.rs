@@ -52,6 +52,7 @@ checks! {
     RIGHTS_RESOURCES: Rights, "rights-resources", "the gateway may list and watch what it is to cache";
     RIGHTS_REVIEWS: Rights, "rights-reviews", "the gateway may create the reviews that --auth needs";
     RIGHTS_ROLES: Rights, "rights-roles", "the gateway may list and watch roles and bindings";
+    RIGHTS_CREDENTIALS: Rights, "rights-credentials", "the gateway may list and watch what tokens are bound to";
     RIGHTS_IMPERSONATE: Rights, "rights-impersonate", "the gateway may impersonate callers with certificates";
     RIGHTS_SHARED: Rights, "rights-shared", "clients get no rights that they should not have";
     SERVER_VERSION: Features, "server-version", "the API server's version is supported";

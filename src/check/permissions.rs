@@ -25,6 +25,7 @@ use crate::upstream::discovery::{Discovery, discover};
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+const UNAUTHENTICATED: &str = "clients are not authenticated (--auth none)";
 /// Reviews at a time: few enough for the share that priority and fairness gives one user.
 const REVIEWS_MAX: usize = 8;
 /// Clusters with a thousand resources are rare; more are not asked about.
@@ -59,13 +60,16 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
         AuthMode::None => Vec::new(),
         AuthMode::SelfCheck | AuthMode::Review | AuthMode::Rbac => rights::of_roles(),
     };
-    let roles = needed(
-        client,
-        roles,
-        (what, is_vital),
-        "clients are not authenticated (--auth none)",
-    );
+    let roles = needed(client, roles, (what, is_vital), UNAUTHENTICATED);
     list.make(&checks::RIGHTS_ROLES, roles).await;
+    let what = "tokens of deleted pods and service accounts end only when they are checked again";
+    let credentials = needed(
+        client,
+        rights::of_bound_objects(mode),
+        (what, false),
+        UNAUTHENTICATED,
+    );
+    list.make(&checks::RIGHTS_CREDENTIALS, credentials).await;
     list.make(&checks::RIGHTS_IMPERSONATE, impersonation(client, settings))
         .await;
     list.make(&checks::RIGHTS_SHARED, shared(client, mode))

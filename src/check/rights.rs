@@ -134,6 +134,17 @@ pub(super) fn of_roles() -> Vec<Right> {
     rights.collect()
 }
 
+/// Following what tokens are bound to.
+pub(super) fn of_bound_objects(mode: AuthMode) -> Vec<Right> {
+    if mode == AuthMode::None {
+        return Vec::new();
+    }
+    let rights = ["pods", "serviceaccounts"]
+        .iter()
+        .flat_map(|resource| ["list", "watch"].map(|verb| Right::new(verb, "", resource)));
+    rights.collect()
+}
+
 /// Acting for callers whose credentials cannot be forwarded; empty where there are none.
 pub(super) fn of_impersonation(settings: &ServeSettings) -> Vec<Right> {
     let auth = &settings.auth;

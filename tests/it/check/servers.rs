@@ -220,6 +220,12 @@ pub(crate) async fn rights() -> Vec<&'static str> {
             "create subjectaccessreviews.authorization.k8s.io",
         ),
         ended(&review, "rights-impersonate", Failure, "impersonate users"),
+        ended(
+            &review,
+            "rights-credentials",
+            Warning,
+            "watch serviceaccounts",
+        ),
         // The API server behind it answers everything.
         ended(
             &review,
