@@ -43,7 +43,7 @@ use std::sync::Arc;
 use tokio::sync::watch::{Sender, channel};
 use tokio::task::JoinSet;
 
-use auth::{Auth, AuthError, AuthOptions, Tokens};
+use auth::{Auth, AuthError, AuthOptions, Tokens, Webhook};
 use churn::{Churn, InitialCount, UnknownResource};
 pub use connection::Listener;
 use faults::{FaultCounts, FaultError, FaultOrder};
@@ -213,6 +213,12 @@ impl Apiserver {
     #[must_use]
     pub fn tokens(&self) -> &Tokens {
         self.server.auth.tokens()
+    }
+
+    /// The webhook authorizer, which is not configured at first.
+    #[must_use]
+    pub fn webhook(&self) -> &Webhook {
+        self.server.auth.webhook()
     }
 
     /// The reviews that were answered.

@@ -2,11 +2,14 @@
 
 mod bootstrap;
 mod certificates;
+mod cluster;
 mod credentials;
 mod impersonation;
+mod node;
 mod rbac;
 mod tokens;
 mod user;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -18,16 +21,19 @@ use rustls_pki_types::CertificateDer;
 
 use super::kinds::qualified;
 use super::query::Query;
-use super::request::{ResourceTarget, Target};
+use super::request::{ResourceTarget, Target, Verb};
 use super::status::{Details, Status};
 use super::store::Store;
 use certificates::{CertificateAuthorities, FrontProxies};
+use cluster::ClusterObjects;
 use rbac::Policy;
 
 pub use certificates::{AuthError, FrontProxy};
-pub use tokens::{TokenFileError, TokenUser, Tokens};
+pub(super) use rbac::Rule;
+pub use tokens::{PodBinding, TokenFileError, TokenUser, Tokens};
 pub use user::User;
 pub(super) use user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+pub use webhook::{Denial, Webhook};
 
 /// kube-apiserver's audience for tokens that name none.
 const AUDIENCE: &str = "https://kubernetes.default.svc";
@@ -52,7 +58,7 @@ pub struct AuthOptions {
 /// What decides whether a request is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthorizerKind {
-    /// The roles and bindings in the store.
+    /// The rules of nodes, and the roles and bindings in the store.
     #[default]
     Rbac,
     /// Everything is allowed.
@@ -88,6 +94,15 @@ pub(super) struct ResourceAccess {
     pub(super) subresource: String,
     pub(super) namespace: String,
     pub(super) name: String,
+    /// The field selector as the client wrote it.
+    pub(super) field_selector: String,
+}
+
+/// The rules of a user in a namespace.
+pub(super) struct UserRules {
+    pub(super) rules: Vec<Rule>,
+    /// Why these are not all; empty if they are.
+    pub(super) unresolved: &'static str,
 }
 
 /// A decision, with the reason that kube-apiserver gives.
@@ -127,17 +142,21 @@ pub(super) struct Auth {
     options: Option<AuthOptions>,
     tokens: Tokens,
     policy: Arc<RwLock<Policy>>,
+    objects: Arc<RwLock<ClusterObjects>>,
+    webhook: Webhook,
     client_authorities: Option<CertificateAuthorities>,
     front_proxies: Option<FrontProxies>,
 }
 
 impl Auth {
-    /// With RBAC, writes the default roles to the store, and follows its roles and bindings.
+    /// With RBAC, writes the default roles to the store, and follows its roles and bindings, and what tokens and nodes depend on.
     pub(super) fn new(options: Option<AuthOptions>, store: &Store) -> Result<Self, AuthError> {
         let policy = Arc::new(RwLock::new(Policy::default()));
         let mut auth = Self {
             tokens: Tokens::default(),
             policy: Arc::clone(&policy),
+            objects: Arc::default(),
+            webhook: Webhook::default(),
             client_authorities: None,
             front_proxies: None,
             options: None,
@@ -147,6 +166,7 @@ impl Auth {
         };
         if options.authorization == AuthorizerKind::Rbac {
             rbac::follow(store, policy);
+            cluster::follow(store, Arc::clone(&auth.objects));
             bootstrap::write(store);
         }
         if !options.client_ca.is_empty() {
@@ -164,6 +184,10 @@ impl Auth {
         &self.tokens
     }
 
+    pub(super) fn webhook(&self) -> &Webhook {
+        &self.webhook
+    }
+
     fn audiences(&self) -> &[String] {
         self.options
             .as_ref()
@@ -179,19 +203,53 @@ impl Auth {
         let own = self.audiences();
         let asked = if asked.is_empty() { own } else { asked };
         let (user, audiences) = self.tokens.user(token, own, asked)?;
-        Some((user.authenticated(), audiences))
+        let is_bound = self.has_bound(&user);
+        is_bound.then(|| (user.authenticated(), audiences))
+    }
+
+    /// Whether the pod and the service account exist that a token is bound to. Without RBAC, objects are not followed.
+    fn has_bound(&self, user: &User) -> bool {
+        !self.is_rbac() || self.objects.read().has_bound(user)
+    }
+
+    fn is_rbac(&self) -> bool {
+        let options = self.options.as_ref();
+        options.is_some_and(|options| options.authorization == AuthorizerKind::Rbac)
     }
 
     /// Decides whether a user may do something.
     pub(super) fn authorize(&self, user: &User, access: &Access) -> Decision {
-        let is_rbac = self.options.as_ref().map(|options| options.authorization);
-        if is_rbac != Some(AuthorizerKind::Rbac) || user.is_in(MASTERS) {
-            return Decision {
-                is_allowed: true,
-                reason: String::new(),
-            };
+        let allowed = Decision {
+            is_allowed: true,
+            reason: String::new(),
+        };
+        if !self.is_rbac() || user.is_in(MASTERS) {
+            return allowed;
+        }
+        if let Some(denied) = self.webhook.denies(user, access) {
+            return denied;
+        }
+        if node::node_of(user).is_some_and(|node| node::allows(node, access, &self.objects.read()))
+        {
+            return allowed;
         }
         self.policy.read().decide(user, access)
+    }
+
+    /// The rules of a user in a namespace, as far as the authorizers can tell them.
+    pub(super) fn rules(&self, user: &User, namespace: &str) -> UserRules {
+        let unresolved = if self.webhook.is_configured() {
+            "webhook authorizer does not support user rule resolution"
+        } else if node::node_of(user).is_some() {
+            "node authorizer does not support user rule resolution"
+        } else {
+            ""
+        };
+        let rules = match self.is_rbac() {
+            true => self.policy.read().rules_of(user, namespace),
+            false => Rule::everything(),
+        };
+        UserRules { rules, unresolved }
     }
 
     /// Authenticates and authorizes a request, in kube-apiserver's order (docs/PROTOCOL.md §0).
@@ -248,6 +306,11 @@ impl ResourceAccess {
             subresource: target.subresource.clone(),
             namespace: target.namespace.clone(),
             name: target.authorized_name(query),
+            field_selector: if matches!(target.verb, Verb::List | Verb::Watch) {
+                query.first("fieldSelector").to_owned()
+            } else {
+                String::new()
+            },
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Reviews: who a caller is, and what a user may do. They are answered and counted, not stored.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+mod counts;
+mod rules;
+
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -15,8 +16,10 @@ use super::json;
 use super::kinds::ServedKind;
 use super::status::Status;
 
-/// How many subjects are counted each by itself.
-const SUBJECTS_MAX: usize = 100_000;
+use rules::RulesStatus;
+
+pub use counts::{ReviewCounts, ReviewTotals};
+
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
@@ -31,12 +34,14 @@ pub enum Review {
     LocalSubjectAccess,
     /// Whether the sender has access.
     SelfSubjectAccess,
+    /// Which rules the sender has in a namespace.
+    SelfSubjectRules,
     /// Whether a user has access.
     SubjectAccess,
 }
 
 /// In the order of discovery.
-const ALL: [(Review, &str, &str, &str); 5] = [
+const ALL: [(Review, &str, &str, &str); 6] = [
     (
         Review::SelfSubject,
         AUTHENTICATION,
@@ -55,6 +60,12 @@ const ALL: [(Review, &str, &str, &str); 5] = [
         AUTHORIZATION,
         "selfsubjectaccessreviews",
         "SelfSubjectAccessReview",
+    ),
+    (
+        Review::SelfSubjectRules,
+        AUTHORIZATION,
+        "selfsubjectrulesreviews",
+        "SelfSubjectRulesReview",
     ),
     (
         Review::SubjectAccess,
@@ -98,91 +109,6 @@ pub(super) fn kinds() -> &'static [ServedKind] {
     &KINDS
 }
 
-/// The reviews that were answered. `Debug` shows only the totals: subjects may be tokens.
-#[derive(Default)]
-pub struct ReviewCounts(Mutex<ReviewTable>);
-
-#[derive(Default)]
-struct ReviewTable {
-    totals: ReviewTotals,
-    subjects: HashMap<(Review, String), u64>,
-}
-
-/// The number of answered reviews of each kind. Refused ones do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "the names are those of Review")]
-pub struct ReviewTotals {
-    pub token: u64,
-    pub self_subject: u64,
-    pub subject_access: u64,
-    pub local_subject_access: u64,
-    pub self_subject_access: u64,
-}
-
-impl ReviewCounts {
-    /// The number of reviews of each kind.
-    #[must_use]
-    pub fn totals(&self) -> ReviewTotals {
-        self.0.lock().totals
-    }
-
-    /// The number of reviews about a subject: a token, the sender's name, or a name and an access such as
-    /// `ann list/apps/deployments//default/` (verb, group, resource, subresource, namespace, name).
-    #[must_use]
-    pub fn of(&self, review: Review, subject: &str) -> u64 {
-        let subjects = &self.0.lock().subjects;
-        let key = (review, subject.to_owned());
-        subjects.get(&key).copied().unwrap_or(0)
-    }
-
-    /// The number of different subjects.
-    #[must_use]
-    pub fn subject_count(&self, review: Review) -> usize {
-        let table = self.0.lock();
-        table
-            .subjects
-            .keys()
-            .filter(|(of, _)| *of == review)
-            .count()
-    }
-
-    /// The largest number of reviews about one subject.
-    #[must_use]
-    pub fn most(&self, review: Review) -> u64 {
-        let table = self.0.lock();
-        let counts = table.subjects.iter().filter(|((of, _), _)| *of == review);
-        counts.map(|(_, count)| *count).max().unwrap_or(0)
-    }
-
-    /// Begins again.
-    pub fn reset(&self) {
-        *self.0.lock() = ReviewTable::default();
-    }
-
-    fn record(&self, review: Review, subject: String) {
-        let mut table = self.0.lock();
-        let totals = &mut table.totals;
-        *match review {
-            Review::SelfSubject => &mut totals.self_subject,
-            Review::Token => &mut totals.token,
-            Review::LocalSubjectAccess => &mut totals.local_subject_access,
-            Review::SelfSubjectAccess => &mut totals.self_subject_access,
-            Review::SubjectAccess => &mut totals.subject_access,
-        } += 1;
-        let key = (review, subject);
-        if table.subjects.len() < SUBJECTS_MAX || table.subjects.contains_key(&key) {
-            *table.subjects.entry(key).or_default() += 1;
-        }
-    }
-}
-
-impl fmt::Debug for ReviewCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.totals().fmt(f)
-    }
-}
-
 /// A review that is to be answered.
 pub(super) struct ReviewRequest<'a> {
     pub(super) auth: &'a Auth,
@@ -207,6 +133,13 @@ struct AccessSpec {
     non_resource_attributes: Option<Attributes>,
     user: Option<String>,
     groups: Option<Vec<String>>,
+    uid: String,
+    extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+#[derive(Default, Deserialize)]
+struct RulesSpec {
+    namespace: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -219,6 +152,13 @@ struct Attributes {
     namespace: String,
     name: String,
     path: String,
+    field_selector: Option<SelectorAttributes>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SelectorAttributes {
+    raw_selector: String,
 }
 
 #[derive(Serialize)]
@@ -296,6 +236,7 @@ impl ReviewRequest<'_> {
             Review::LocalSubjectAccess | Review::SelfSubjectAccess | Review::SubjectAccess => {
                 self.access()
             }
+            Review::SelfSubjectRules => self.rules(),
         }
     }
 
@@ -358,7 +299,8 @@ impl ReviewRequest<'_> {
             User {
                 name: spec.user.take().unwrap_or_default(),
                 groups: spec.groups.take().unwrap_or_default(),
-                ..User::default()
+                uid: std::mem::take(&mut spec.uid),
+                extra: spec.extra.take().unwrap_or_default(),
             }
         };
         self.check(&spec, &user)?;
@@ -390,6 +332,17 @@ impl ReviewRequest<'_> {
         }))
     }
 
+    fn rules(&self) -> Result<Bytes, Status> {
+        let spec: RulesSpec = self.spec()?;
+        let namespace = spec.namespace.unwrap_or_default();
+        if namespace.is_empty() {
+            return Err(Status::bad_request("no namespace on request"));
+        }
+        self.counts.record(self.review, self.sender.name.clone());
+        let rules = self.auth.rules(self.sender, &namespace);
+        Ok(self.with_status(RulesStatus::of(&rules)))
+    }
+
     /// 422 for a review with faults. The texts are not kube-apiserver's.
     fn check(&self, spec: &AccessSpec, user: &User) -> Result<(), Status> {
         let attributes = spec.resource_attributes.as_ref();
@@ -416,6 +369,7 @@ impl Attributes {
             subresource: self.subresource,
             namespace: self.namespace,
             name: self.name,
+            field_selector: self.field_selector.unwrap_or_default().raw_selector,
         }
     }
 }

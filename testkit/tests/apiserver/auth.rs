@@ -432,6 +432,7 @@ async fn reviews_are_created_by_those_who_may_and_nothing_else() {
         [
             ("localsubjectaccessreviews", true, &create),
             ("selfsubjectaccessreviews", false, &create),
+            ("selfsubjectrulesreviews", false, &create),
             ("subjectaccessreviews", false, &create),
         ]
     );

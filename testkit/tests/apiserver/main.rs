@@ -9,6 +9,7 @@
 mod auth;
 mod certificates;
 mod faults;
+mod identities;
 mod impersonation;
 mod metadata;
 mod reviews;

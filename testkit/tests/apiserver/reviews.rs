@@ -30,6 +30,7 @@ async fn served_reviews_are_counted_by_what_they_are_about() {
         subject_access: 1,
         local_subject_access: 0,
         self_subject_access: 2,
+        self_subject_rules: 0,
     };
     assert_eq!(counts.totals(), expected);
     assert_eq!(

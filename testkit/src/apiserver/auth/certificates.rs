@@ -18,8 +18,8 @@ use super::user::User;
 
 /// The attribute of a subject that is the user's uid.
 const UID: &str = "1.3.6.1.4.1.57683.2";
-/// The extra field with the hash of the certificate.
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The extra field with the hash of the certificate, or the id of the token.
+pub(super) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Why authentication cannot be set up.
 #[derive(Debug, thiserror::Error)]

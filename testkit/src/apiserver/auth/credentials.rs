@@ -46,8 +46,8 @@ impl Auth {
     fn token_user(&self, token: &str) -> Check {
         let own = self.audiences();
         match self.tokens.user(token, own, own) {
-            Some((user, _)) => Check::Valid(user),
-            None => Check::Invalid,
+            Some((user, _)) if self.has_bound(&user) => Check::Valid(user),
+            Some(_) | None => Check::Invalid,
         }
     }
 }

@@ -31,13 +31,13 @@ struct Role {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Rule {
-    verbs: Vec<String>,
-    api_groups: Vec<String>,
-    resources: Vec<String>,
-    resource_names: Vec<String>,
+pub(in crate::apiserver) struct Rule {
+    pub(in crate::apiserver) verbs: Vec<String>,
+    pub(in crate::apiserver) api_groups: Vec<String>,
+    pub(in crate::apiserver) resources: Vec<String>,
+    pub(in crate::apiserver) resource_names: Vec<String>,
     #[serde(rename = "nonResourceURLs")]
-    paths: Vec<String>,
+    pub(in crate::apiserver) paths: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -142,6 +142,21 @@ impl Policy {
         }
     }
 
+    /// All rules of a user in a namespace.
+    pub(super) fn rules_of(&self, user: &User, namespace: &str) -> Vec<Rule> {
+        let bindings = self.bindings.iter();
+        let bindings = bindings.filter(|((scope, _), binding)| {
+            let mut subjects = binding.subjects.iter().flatten();
+            (scope.is_empty() || scope == namespace)
+                && subjects.any(|subject| subject.is(user, scope))
+        });
+        bindings
+            .filter_map(|((scope, _), binding)| self.rules(scope, &binding.role_ref))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
     fn rules(&self, scope: &str, role: &RoleRef) -> Option<&[Rule]> {
         let namespace = match role.kind.as_str() {
             "ClusterRole" => "",
@@ -192,6 +207,23 @@ impl Subject {
 }
 
 impl Rule {
+    /// The rules of a server that allows everything.
+    pub(super) fn everything() -> Vec<Self> {
+        let all = || vec!["*".to_owned()];
+        let of_resources = Self {
+            verbs: all(),
+            api_groups: all(),
+            resources: all(),
+            ..Self::default()
+        };
+        let of_paths = Self {
+            verbs: all(),
+            paths: all(),
+            ..Self::default()
+        };
+        vec![of_resources, of_paths]
+    }
+
     fn allows(&self, access: &Access) -> bool {
         match access {
             Access::Path { verb, path } => {

@@ -21,6 +21,21 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
 }
 
+/// The pod that a service account's token is bound to. Each becomes an extra field of the user; no two tokens have the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodBinding {
+    /// The pod's name.
+    pub pod_name: String,
+    /// The pod's uid; the token is invalid when no pod has it.
+    pub pod_uid: String,
+    /// The pod's node.
+    pub node_name: String,
+    /// The node's uid.
+    pub node_uid: String,
+    /// The token's own id, such as `JTI=…`.
+    pub credential_id: String,
+}
+
 /// Why a token file cannot be parsed. The messages have nothing of its content, which is secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
@@ -54,6 +69,27 @@ impl TokenUser {
             user,
             audiences: Vec::new(),
         }
+    }
+
+    /// The user of a pod's token. It is invalid when no service account has the uid, or the pod is gone.
+    #[must_use]
+    pub fn of_pod(namespace: &str, account: &str, account_uid: &str, pod: PodBinding) -> Self {
+        let name = format!("system:serviceaccount:{namespace}:{account}");
+        let own = format!("system:serviceaccounts:{namespace}");
+        let mut user = Self::new(&name, &["system:serviceaccounts", &own]);
+        account_uid.clone_into(&mut user.user.uid);
+        let extra = [
+            ("pod-name", pod.pod_name),
+            ("pod-uid", pod.pod_uid),
+            ("node-name", pod.node_name),
+            ("node-uid", pod.node_uid),
+            ("credential-id", pod.credential_id),
+        ];
+        user.user.extra = extra
+            .into_iter()
+            .map(|(key, value)| (format!("authentication.kubernetes.io/{key}"), vec![value]))
+            .collect();
+        user
     }
 }
 
