@@ -55,6 +55,7 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::hostile::Hostile>(),
     entry::<scenario::start::Start>(),
     entry::<scenario::reconnect_storm::ReconnectStorm>(),
+    entry::<scenario::identities::Identities>(),
     entry::<scenario::rolling::Rolling>(),
     entry::<scenario::kubelets::Kubelets>(),
     Entry::of::<socket_loop::SocketLoop>(),

@@ -3,6 +3,7 @@
 pub mod drain;
 pub mod herd;
 pub mod hostile;
+pub mod identities;
 pub mod joiners;
 pub mod kubelets;
 pub mod node_selectors;

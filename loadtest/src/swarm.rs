@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use kube_fanout::resource::Encoding;
+use rustls::ClientConfig;
 
 use crate::recorder::{Control, Recorder};
 use crate::target::{Target, USER_AGENT};
@@ -91,6 +92,14 @@ pub trait Member: Send + 'static {
     fn next(&mut self, control: &Control) -> Next;
     /// The body of the request that it has chosen, if that is a strategic merge patch; asked over HTTP/2 only.
     fn patch(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+    /// Its own bearer token, instead of the swarm's; asked before each request over HTTP/2 only.
+    fn token(&mut self) -> Option<String> {
+        None
+    }
+    /// Its own TLS configuration, with a client certificate; asked before each connection over HTTP/2 only.
+    fn tls(&self) -> Option<Arc<ClientConfig>> {
         None
     }
     /// A response with status 200 has started; called once or more often.

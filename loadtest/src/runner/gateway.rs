@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tokio::process::Command;
 
-use super::guarded;
 use super::process::ChildProcess;
+use super::{arguments, guarded};
 
 /// Time from the start of the process until it serves; it reads the API server's discovery in between.
 const START_WAIT: Duration = Duration::from_secs(30);
 
-/// A gateway that serves plain HTTP on a port of the system's choice.
+/// A gateway on a port of the system's choice, unless its flags name one.
 #[derive(Debug)]
 pub struct GatewayProcess {
     pub process: ChildProcess,
@@ -22,12 +22,18 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Starts a gateway with these flags, and waits until it serves. Its log is in `folder`.
+    /// Starts a gateway with these flags, and waits until it serves: over TLS if they name a certificate. Its log is in `folder`.
     pub async fn start(program: &Path, folder: &Path, flags: &[String]) -> Result<Self> {
-        let words =
-            "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --plain-http --log-format json";
-        let words = words.split(' ').map(str::to_owned);
-        let arguments: Vec<String> = words.chain(flags.iter().cloned()).collect();
+        let words = "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --log-format json";
+        let mut arguments = arguments::split(words);
+        arguments::add(&mut arguments, flags);
+        let scheme = match arguments::value(&arguments, "--tls-cert") {
+            Some(_) => "https",
+            None => {
+                arguments.push("--plain-http".to_owned());
+                "http"
+            }
+        };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(guarded::arguments(program, &arguments));
         let mut process = ChildProcess::start("gateway", command, folder)?;
@@ -37,7 +43,7 @@ impl GatewayProcess {
         let admin = process.logged("admin")?.context("no admin address")?;
         Ok(Self {
             process,
-            url: format!("http://{address}"),
+            url: format!("{scheme}://{address}"),
             admin_url: format!("http://{admin}"),
         })
     }

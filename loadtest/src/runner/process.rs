@@ -113,6 +113,14 @@ impl ChildProcess {
         Ok(())
     }
 
+    /// Kills its process group, which has no time to end anything in order.
+    pub async fn kill(&mut self) -> Result<()> {
+        let id = i32::try_from(self.pid()?).ok().and_then(Pid::from_raw);
+        kill_process_group(id.context("invariant: a process id")?, Signal::KILL)?;
+        self.child.wait().await?;
+        Ok(())
+    }
+
     /// The last lines of its output.
     pub fn last_lines(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();

@@ -2,12 +2,12 @@
 //! and go and endpoints change. Every reflector must end with exactly what its selector lets through.
 
 mod backoff;
-mod churn;
-mod cluster;
+pub mod churn;
+pub mod cluster;
 mod figures;
-mod node;
-mod reflector;
-mod selection;
+pub mod node;
+pub mod reflector;
+pub mod selection;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,13 +32,14 @@ use crate::process::raise_open_files;
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
 use crate::results::Results;
-use crate::swarm::{Accept, Swarm, SwarmConfig, until_all};
+use crate::swarm::{Accept, Member, Swarm, SwarmConfig, until_all};
 use crate::target::Target;
 use crate::verify::reference::{Fingerprints, Part, Reference};
 use crate::wire::protobuf::MAGIC;
 use churn::{ChurnRates, Controllers};
 use figures::{Moment, Observer};
 use node::{NodeClient, Nodes};
+use reflector::Reflector;
 use selection::Collection;
 
 /// Connections of a node: its kubelet's and its kube-proxy's.
@@ -48,7 +49,7 @@ const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// Share of the due writes that must have been made.
 const RATE_MET: f64 = 0.95;
 /// Receive window of a stream, as Go's HTTP/2 client has it.
-const STREAM_WINDOW_LEN: u32 = 4 << 20;
+pub const STREAM_WINDOW_LEN: u32 = 4 << 20;
 
 /// Nodes whose kubelet and kube-proxy watch and write as those of Kubernetes 1.36, while pods come and go and endpoints change.
 #[derive(Debug, Clone, Parser)]
@@ -120,7 +121,7 @@ impl Scenario for Kubelets {
 }
 
 impl Kubelets {
-    fn rates(&self) -> ChurnRates {
+    pub fn rates(&self) -> ChurnRates {
         ChurnRates {
             nodes: self.nodes,
             services: self.services,
@@ -131,17 +132,22 @@ impl Kubelets {
     }
 }
 
+/// A client whose store is compared with the API server's at the end, if it is a reflector.
+pub trait ComparedClient: Member {
+    fn reflector(&self) -> Option<&Reflector>;
+}
+
 /// The swarms of kubelets and of kube-proxies.
 type ClientSwarms = [Swarm<NodeClient>; 2];
 
 /// A run whose objects exist.
-struct ClusterRun {
-    /// Orders to both swarms, and their counters.
-    control: Arc<Control>,
+pub struct ClusterRun {
+    /// Orders to all swarms, and their counters.
+    pub control: Arc<Control>,
     recordings: Vec<(Collection, Recording)>,
-    nodes: Nodes,
-    /// Number of watches.
-    reflectors: usize,
+    pub nodes: Nodes,
+    /// Number of watches that are compared.
+    pub reflectors: usize,
     stop: watch::Sender<bool>,
 }
 
@@ -170,7 +176,7 @@ async fn encoding(server: &Target) -> Result<Encoding> {
 
 impl ClusterRun {
     /// Creates the objects, and records all collections.
-    async fn begin(flags: &Kubelets, reference: &Target) -> Result<Self> {
+    pub async fn begin(flags: &Kubelets, reference: &Target) -> Result<Self> {
         let mut collections = Vec::new();
         for collection in Collection::ALL {
             if has(reference, collection).await? {
@@ -191,6 +197,7 @@ impl ClusterRun {
             references: flags.references,
             collections,
             encoding: encoding(reference).await?,
+            is_staggered: false,
             goals: HashMap::new(),
             synced: Arc::default(),
             orders: Arc::default(),
@@ -292,7 +299,11 @@ impl ClusterRun {
     }
 
     /// Waits until every reflector has everything, and compares all with what happened. Returns the counters.
-    async fn finish(mut self, swarms: ClientSwarms, results: &mut Results) -> Result<Recorder> {
+    pub async fn finish<C: ComparedClient>(
+        mut self,
+        swarms: impl IntoIterator<Item = Swarm<C>>,
+        results: &mut Results,
+    ) -> Result<Recorder> {
         for (_, recording) in &mut self.recordings {
             recording.caught_up(SETTLE_WAIT).await?;
         }
@@ -328,7 +339,7 @@ impl ClusterRun {
         for swarm in swarms {
             let (clients, of_swarm) = swarm.finish()?;
             recorder.merge(&of_swarm);
-            for reflector in clients.iter().filter_map(NodeClient::reflector) {
+            for reflector in clients.iter().filter_map(C::reflector) {
                 let selection = reflector.selection();
                 let part = references[&selection.collection].get(&selection.part);
                 let (prints, reference) = part.unwrap_or(&empty);

@@ -166,7 +166,8 @@ fn request<M: Member>(
     path: &str,
 ) -> Result<Request<Full<Bytes>>> {
     let target = thread.swarm_config.target.of_client(number);
-    let patch = thread.members[number].borrow_mut().patch();
+    let mut member = thread.members[number].borrow_mut();
+    let (patch, token) = (member.patch(), member.token());
     let (method, accept) = match patch {
         None => (Method::GET, thread.swarm_config.accept.header()),
         Some(_) => (Method::PATCH, "application/json"),
@@ -176,6 +177,9 @@ fn request<M: Member>(
         .header("user-agent", thread.swarm_config.user_agent)
         .header("accept", accept)
         .header("accept-encoding", target.encoding);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
     if patch.is_some() {
         request = request.header("content-type", "application/strategic-merge-patch+json");
     }
@@ -192,7 +196,7 @@ async fn exchange<M: Member>(
 ) -> Result<Option<u16>> {
     let started = Instant::now();
     history.retry_after = None;
-    let mut sender = sender(thread, shared).await?;
+    let mut sender = sender(thread, shared, number).await?;
     let request = request(thread, number, path)?;
     thread.control.requests.fetch_add(1, Ordering::Relaxed);
     let response = sender.send_request(request).await?;
@@ -280,18 +284,23 @@ async fn rest<M: Member>(
     }
 }
 
-async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Sender> {
+/// The connection, which the member with this number opens if there is none.
+async fn sender<M: Member>(
+    thread: &Thread<M>,
+    shared: &SharedConnection,
+    number: usize,
+) -> Result<Sender> {
     // Other members of the connection wait here until it is open.
     let mut slot = shared.sender.lock().await;
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
         return Ok(sender.clone());
     }
     let _turn = thread.connecting.acquire().await?;
+    let own_tls = thread.members[number].borrow().tls();
+    let tls = own_tls.or_else(|| thread.tls.clone());
     let making = async {
         let target = &thread.swarm_config.target;
-        let stream = target
-            .connect_with(shared.source, thread.tls.clone())
-            .await?;
+        let stream = target.connect_with(shared.source, tls).await?;
         let mut builder = Builder::new(TokioExecutor::new());
         // Members that leave still receive events in flight. By default h2 forgets a reset stream after ten others, and takes later frames
         // for a flood.

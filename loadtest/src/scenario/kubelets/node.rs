@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kube_fanout::resource::Encoding;
 use parking_lot::Mutex;
 
+use super::ComparedClient;
 use super::cluster::{self, NAMESPACE};
 use super::reflector::{Reflector, WatchTarget};
 use super::selection::{Collection, PROXIED_SELECTOR, ROOT_CA, Selection, object_number};
@@ -43,6 +44,8 @@ pub struct Nodes {
     /// The collections that the server has.
     pub collections: Vec<Collection>,
     pub encoding: Encoding,
+    /// Whether first watches end early, as if the nodes had been running for some time.
+    pub is_staggered: bool,
     /// The versions that the reflectors must reach.
     pub goals: HashMap<Selection, Arc<Goal>>,
     /// Reflectors that have had a complete state.
@@ -149,6 +152,16 @@ impl Nodes {
         self.reflectors(targets)
     }
 
+    /// What a pod watches: the ConfigMap with this number, which is the only one in its namespace.
+    pub fn pod(&mut self, namespace: &str, number: u32) -> Reflector {
+        let target = WatchTarget {
+            path: cluster::namespaced(Collection::ConfigMaps, namespace),
+            lists_first: true,
+            ..self.target(Collection::ConfigMaps, Part::Number(number), "")
+        };
+        Reflector::new(target, self.encoding)
+    }
+
     fn reflectors(&self, targets: Vec<WatchTarget>) -> Vec<NodeClient> {
         let is_there =
             |target: &WatchTarget| self.collections.contains(&target.selection.collection);
@@ -182,6 +195,8 @@ impl Nodes {
             selection,
             timeout_min: self.timeout_min,
             new_pods: None,
+            lists_first: false,
+            is_staggered: self.is_staggered,
             goal: self.goals.entry(selection).or_default().clone(),
             synced: self.synced.clone(),
         }
@@ -313,6 +328,15 @@ impl Member for KubeletWriter {
     }
 }
 
+impl ComparedClient for NodeClient {
+    fn reflector(&self) -> Option<&Reflector> {
+        match self {
+            Self::Reflector(reflector) => Some(reflector),
+            Self::Writer(_) => None,
+        }
+    }
+}
+
 impl NodeClient {
     fn member(&mut self) -> &mut dyn Member {
         match self {
@@ -321,9 +345,10 @@ impl NodeClient {
         }
     }
 
-    pub fn reflector(&self) -> Option<&Reflector> {
+    /// The reflector, if it is one.
+    pub fn into_reflector(self) -> Option<Reflector> {
         match self {
-            Self::Reflector(reflector) => Some(reflector),
+            Self::Reflector(reflector) => Some(*reflector),
             Self::Writer(_) => None,
         }
     }

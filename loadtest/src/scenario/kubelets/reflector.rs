@@ -26,6 +26,8 @@ use objects::Objects;
 
 /// client-go takes a shorter watch without events for a failure.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// The shortest timeout of a first watch that is staggered, of the shortest timeout of a watch.
+const STAGGERED_MIN: f64 = 0.1;
 /// Longest list that is kept while it arrives: a hundred thousand small objects.
 const LIST_LEN_MAX: usize = 256 << 20;
 /// Initial states of one reflector that are compared; more prove nothing new.
@@ -40,6 +42,10 @@ pub struct WatchTarget {
     pub selection: Selection,
     /// Shortest timeout of a watch; each has up to twice as much.
     pub timeout_min: Duration,
+    /// Whether it lists before it watches, as clients do that do not stream lists.
+    pub lists_first: bool,
+    /// Whether its first watch ends early, as if it had been open for some time.
+    pub is_staggered: bool,
     /// Where names of new objects go, if someone wants them.
     pub new_pods: Option<Arc<NewPods>>,
     pub goal: Arc<Goal>,
@@ -86,6 +92,8 @@ pub struct Reflector {
     /// The code of the ERROR event that ends the stream.
     stream_error: Option<u64>,
     events_of_request: u64,
+    /// Whether a watch has come to its end.
+    has_watched: bool,
     is_open: bool,
     began_at: Duration,
     /// When it was made; its times count from here.
@@ -98,8 +106,11 @@ pub struct Reflector {
 impl Reflector {
     pub fn new(target: WatchTarget, encoding: Encoding) -> Self {
         Self {
+            phase: match target.lists_first {
+                true => Phase::List,
+                false => Phase::StreamingList,
+            },
             target,
-            phase: Phase::StreamingList,
             backoff: Backoff::default(),
             encoding,
             frames: Frames::new(encoding, None),
@@ -111,6 +122,7 @@ impl Reflector {
             is_version_lost: false,
             stream_error: None,
             events_of_request: 0,
+            has_watched: false,
             is_open: false,
             began_at: Duration::ZERO,
             made_at: Instant::now(),
@@ -135,13 +147,18 @@ impl Reflector {
             path,
             selector,
             timeout_min,
+            is_staggered,
             ..
         } = &self.target;
         let selector = match selector.as_str() {
             "" => String::new(),
             selector => format!("&{selector}"),
         };
-        let timeout_s = timeout_min.mul_f64(1.0 + chance).as_secs().max(1);
+        let factor = match *is_staggered && !self.has_watched {
+            true => STAGGERED_MIN + chance,
+            false => 1.0 + chance,
+        };
+        let timeout_s = timeout_min.mul_f64(factor).as_secs().max(1);
         let version = self.version();
         match self.phase {
             Phase::List => format!("{path}?limit=500&resourceVersion=0{selector}"),
@@ -302,6 +319,7 @@ impl Reflector {
                     let why = "a stream that ended within an event".to_owned();
                     self.note(Fault::Unreadable(why));
                 }
+                self.has_watched = true;
                 let lasted = now.saturating_sub(self.began_at);
                 if lasted >= SHORTEST_WATCH || self.events_of_request > 0 {
                     return Duration::ZERO;

@@ -13,6 +13,8 @@ fn reflector() -> Reflector {
             part: Part::Number(1),
         },
         timeout_min: Duration::from_secs(300),
+        lists_first: false,
+        is_staggered: false,
         new_pods: Some(Arc::default()),
         goal: Arc::default(),
         synced: Arc::default(),
