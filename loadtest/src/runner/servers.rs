@@ -8,22 +8,24 @@ use anyhow::{Context, Result};
 use rcgen::KeyPair;
 use tokio::process::Command;
 
-use super::guarded;
 use super::plan::RunPlan;
 use super::process::{ChildProcess, LOOK};
 use super::real::RealServer;
 use super::scenario_file::ServerKind;
-use super::{Programs, arguments};
+use super::{Programs, arguments, gateway, guarded};
 use crate::attack::certificates;
 use crate::client::Client;
 use crate::process::{Usage, allow_open_files};
 use crate::results::mib;
-use crate::target::Target;
+use crate::target::{Target, user_token};
 
 /// Time from a server's start to its first answer; it may create 150,000 objects first.
 const READY_WAIT: Duration = Duration::from_secs(120);
 /// The collection for the first request, if the scenario names none.
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
+/// The token of all clients and gateways, if the gateway checks them; and users with a token each besides.
+const TOKEN: &str = "token-of-loadtest";
+const USERS: usize = 4_096;
 /// JSON logs, which contain the address.
 const LOG: [&str; 2] = ["--log-format", "json"];
 
@@ -135,6 +137,10 @@ impl Servers {
         let mut arguments = arguments::split("apiserver --listen 127.0.0.1:0");
         arguments.extend(LOG.map(str::to_owned));
         arguments.extend(planned.apiserver.iter().cloned());
+        let token = match is_checked(planned) {
+            true => Some(self.made_tokens(&mut arguments)?),
+            false => None,
+        };
         let certificate = match planned.server {
             ServerKind::EmbeddedTls => Some(self.made_certificate()?),
             _ => None,
@@ -147,7 +153,7 @@ impl Servers {
         Ok(Endpoint {
             url: url(&address, certificate.is_some()),
             ca: certificate.map(|made| made.ca),
-            token: None,
+            token,
             pid,
             admin_url: None,
         })
@@ -168,6 +174,7 @@ impl Servers {
     }
 
     /// The first gateway's upstream is the API server, that of each further one the gateway before it. All but the last serve plain HTTP.
+    /// Clients are checked as in a deployment, unless the scenario says otherwise.
     async fn gateway(
         &mut self,
         planned: &RunPlan,
@@ -175,13 +182,19 @@ impl Servers {
         upstream: &Endpoint,
     ) -> Result<Endpoint> {
         let mut arguments =
-            arguments::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none");
+            arguments::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0");
         arguments.extend(LOG.map(str::to_owned));
         match (&self.real, tier) {
             (Some(real), 1) => arguments.extend([
                 "--kubeconfig".to_owned(),
                 real.kubeconfig().display().to_string(),
             ]),
+            _ if upstream.token.is_some() => {
+                let file = self.folder.join(format!("kubeconfig-{tier}"));
+                let text = gateway::kubeconfig(&upstream.url, None, Some(TOKEN));
+                std::fs::write(&file, text)?;
+                arguments.extend(["--kubeconfig".to_owned(), file.display().to_string()]);
+            }
             _ => arguments.extend(["--upstream".to_owned(), upstream.url.clone()]),
         }
         let last = tier == planned.tiers;
@@ -199,7 +212,7 @@ impl Servers {
             Some(made) => arguments.extend(made.flags()),
         }
         arguments::add(&mut arguments, &planned.gateway);
-        if certificate.is_some() && arguments::value(&arguments, "--auth") != Some("none") {
+        if certificate.is_some() && is_checked(planned) {
             let authority = self.made_authority()?.display().to_string();
             arguments.extend(["--client-ca-file".to_owned(), authority]);
         }
@@ -286,6 +299,19 @@ impl Servers {
         })
     }
 
+    /// Makes an API server know tokens: that of all clients, and those of users. Returns the file with the first.
+    fn made_tokens(&self, arguments: &mut Vec<String>) -> Result<PathBuf> {
+        let (file, users) = (self.folder.join("token"), self.folder.join("tokens.csv"));
+        std::fs::write(&file, TOKEN)?;
+        let of_user = |number| format!("{},user-{number},{number}\n", user_token(number));
+        let lines: String = (0..USERS).map(of_user).collect();
+        std::fs::write(&users, format!("{lines}{TOKEN},loadtest,loadtest\n"))?;
+        let flags = ["--authorization-mode", "AlwaysAllow", "--token-auth-file"];
+        arguments.extend(flags.map(str::to_owned));
+        arguments.push(users.display().to_string());
+        Ok(file)
+    }
+
     /// The file of an authority of clients, of which no certificate is ever used.
     fn made_authority(&self) -> Result<PathBuf> {
         let authority = certificates::authority().self_signed(&KeyPair::generate()?)?;
@@ -366,6 +392,11 @@ impl Servers {
             None => result,
         }
     }
+}
+
+/// Whether the gateways of a run check clients.
+fn is_checked(planned: &RunPlan) -> bool {
+    arguments::value(&planned.gateway, "--auth") != Some("none")
 }
 
 /// Files of a server's certificate.

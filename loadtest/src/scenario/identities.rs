@@ -105,8 +105,8 @@ impl Scenario for Identities {
         let joined = run.join(results).await?;
         let churn = run.churn().await?;
         tokio::time::sleep(self.warm_up).await;
-        let rate = run.steady(results).await?;
-        run.edit_roles(rate, results).await?;
+        let usual = run.steady(results).await?;
+        run.edit_roles(usual, results).await?;
         run.restart(results).await?;
         for loss in [Loss::RoleBinding, Loss::ServiceAccount, Loss::Pod] {
             run.lose(loss, results).await?;
@@ -163,6 +163,7 @@ impl Identities {
             nodes: self.nodes,
             services: 20,
             references: REFERENCES,
+            own_tokens: false,
             pod_rate: 1.0,
             pod_life: Duration::from_secs(5),
             slice_rate: 0.2,
@@ -346,8 +347,8 @@ impl<'a> IdentityRun<'a> {
         })
     }
 
-    /// The window in which no right changes. Returns the reviews a second.
-    async fn steady(&self, results: &mut Results) -> Result<f64> {
+    /// The window in which no right changes. Returns the reviews a second, and the gateway's CPU in % of a core.
+    async fn steady(&self, results: &mut Results) -> Result<(f64, f64)> {
         let lasts = self.flags.duration.as_secs();
         phase(&format!("nothing but objects changes, for {lasts} s"));
         self.cluster.control.measure_from_now();
@@ -356,11 +357,11 @@ impl<'a> IdentityRun<'a> {
         let until = self.moment()?;
         self.cluster.control.measure_until_now();
         figures::report_rates(results, "steady", &from, &until);
-        Ok(until.rate_since(&from))
+        Ok((until.rate_since(&from), until.cpu_percent_since(&from)))
     }
 
     /// Changes of the accounts' cluster role that take no right away.
-    async fn edit_roles(&self, rate: f64, results: &mut Results) -> Result<()> {
+    async fn edit_roles(&self, (rate, cpu): (f64, f64), results: &mut Results) -> Result<()> {
         phase("the cluster role's label changes, then its rules");
         let before = self.moment()?;
         self.server.label_role()?;
@@ -377,6 +378,10 @@ impl<'a> IdentityRun<'a> {
         let edited = self.moment()?;
         figures::report_rates(results, "rules changed", &labelled, &edited);
         figures::report_beyond(results, "rules changed", [&labelled, &edited], rate);
+        results.figure(
+            "rules changed: gateway CPU beyond the steady, % of a core",
+            (edited.cpu_percent_since(&labelled) - cpu).max(0.0),
+        );
         Ok(())
     }
 

@@ -66,6 +66,9 @@ pub struct Kubelets {
     /// ConfigMaps that the pods of each node use, and as many Secrets; each is watched by its name.
     #[arg(long, default_value_t = 2)]
     pub references: usize,
+    /// Each kubelet and kube-proxy has a token of its own, as the embedded API server of the runner knows them.
+    #[arg(long)]
+    pub own_tokens: bool,
     /// New pods a second; each is created, bound, run and deleted.
     #[arg(long, default_value_t = 10.0)]
     pub pod_rate: f64,
@@ -195,6 +198,7 @@ impl ClusterRun {
             heartbeat: flags.heartbeat,
             node_status: flags.node_status,
             references: flags.references,
+            own_tokens: flags.own_tokens,
             collections,
             encoding: encoding(reference).await?,
             is_staggered: false,

@@ -19,8 +19,17 @@ use crate::runner::gateway::GatewayProcess;
 use crate::target::user_token;
 use server::{ReviewServer, WRITER};
 
-/// Streams are not authorized again during the measurement, because that would add reviews.
-const CHECKED: &str = "--auth review --reauthorize-interval 1h";
+/// The modes of authorization, each with the reviews that it sends. Streams are not authorized again during the measurement, because that
+/// would add reviews.
+const CHECKED: [(&str, [Review; 2]); 2] = [
+    (
+        "self-check",
+        [Review::SelfSubject, Review::SelfSubjectAccess],
+    ),
+    ("review", [Review::Token, Review::SubjectAccess]),
+];
+const INTERVAL: &str = "--reauthorize-interval 1h";
+/// What the modes are compared with.
 const UNCHECKED: &str = "--auth none";
 
 /// Watchers of many users connect at once to gateways that the scenario starts before an API server of its own, and then again: how many
@@ -45,13 +54,16 @@ impl Scenario for ReconnectStorm {
         play("none", self, &server, &unchecked, results).await?;
         unchecked.process.stop().await?;
 
-        let mut checked = start_gateway(self, &server, &folder, CHECKED).await?;
-        server.running.reviews().reset();
-        play("review", self, &server, &checked, results).await?;
-        judge(self, &server, "review", results);
-        play("review, again", self, &server, &checked, results).await?;
-        judge(self, &server, "review, again", results);
-        checked.process.stop().await?;
+        for (mode, reviews) in CHECKED {
+            let auth = format!("--auth {mode} {INTERVAL}");
+            let mut checked = start_gateway(self, &server, &folder, &auth).await?;
+            server.running.reviews().reset();
+            for name in [mode.to_owned(), format!("{mode}, again")] {
+                play(&name, self, &server, &checked, results).await?;
+                judge(self, &server, (&name, reviews), results);
+            }
+            checked.process.stop().await?;
+        }
         results.ratios(SERVER_PER_EVENT, 0);
         Ok(())
     }
@@ -96,18 +108,20 @@ async fn play(
 }
 
 /// Reports the reviews at the API server; more than one about the same subject is a fault.
-fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mut Results) {
+fn judge(
+    flags: &ReconnectStorm,
+    server: &ReviewServer,
+    (name, of_mode): (&str, [Review; 2]),
+    results: &mut Results,
+) {
     let reviews = server.running.reviews();
     let totals = reviews.totals();
-    let rows = [
-        (Review::Token, totals.token, "token reviews"),
-        (
-            Review::SubjectAccess,
-            totals.subject_access,
-            "access reviews",
-        ),
+    let counts = [
+        totals.token + totals.self_subject,
+        totals.subject_access + totals.self_subject_access,
     ];
-    for (review, total, what) in rows {
+    let rows = of_mode.into_iter().zip(counts);
+    for ((review, total), what) in rows.zip(["token reviews", "access reviews"]) {
         results.figure(&format!("{what} so far"), total as f64);
         let subjects = reviews.subject_count(review);
         results.figure(&format!("{what}, subjects"), subjects as f64);

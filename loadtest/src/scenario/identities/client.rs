@@ -13,8 +13,8 @@ use crate::scenario::kubelets::ComparedClient;
 use crate::scenario::kubelets::reflector::Reflector;
 use crate::swarm::{Member, Next, ResponseEnd, TOO_MANY};
 
-/// No watch is shorter.
-const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A shorter response was a list, or the refusal of a version that the gateway does not know.
+const SHORTEST_WATCH: Duration = Duration::from_millis(200);
 
 /// What all clients count. Relaxed: every value stands alone.
 #[derive(Debug, Default)]
@@ -85,7 +85,6 @@ impl IdentityClient {
         self.revocation.as_ref()?.at.get().copied()
     }
 
-    /// A response that was short was a list, or the refusal of a version that the gateway does not know.
     fn uncount_served(&mut self) {
         let is_counted = self.served_start == self.counts.starts.load(Ordering::Relaxed);
         if is_counted && self.started_at.elapsed() < SHORTEST_WATCH {

@@ -57,6 +57,12 @@ impl Moment {
         (self.reviews() - from.reviews()) / self.seconds_since(from)
     }
 
+    /// CPU of the gateway since `from`, in % of a core.
+    pub fn cpu_percent_since(&self, from: &Self) -> f64 {
+        let cpu = self.gateway.cpu.saturating_sub(from.gateway.cpu);
+        cpu.as_secs_f64() / self.seconds_since(from) * 100.0
+    }
+
     fn seconds_since(&self, from: &Self) -> f64 {
         self.at.duration_since(from.at).as_secs_f64().max(1e-9)
     }
@@ -92,9 +98,10 @@ pub fn report_rates(results: &mut Results, phase: &str, from: &Moment, until: &M
     rate("requests of clients", until.responses - from.responses);
     let name = format!("{phase}: reviews a second");
     results.figure(&name, until.rate_since(from));
-    let cpu = until.gateway.cpu.saturating_sub(from.gateway.cpu);
-    let percent = cpu.as_secs_f64() / seconds * 100.0;
-    results.figure(&format!("{phase}: gateway CPU, % of a core"), percent);
+    results.figure(
+        &format!("{phase}: gateway CPU, % of a core"),
+        until.cpu_percent_since(from),
+    );
 }
 
 /// The reviews between two moments that a rate of so many a second does not explain.

@@ -15,6 +15,7 @@ use super::selection::{Collection, PROXIED_SELECTOR, ROOT_CA, Selection, object_
 use crate::client::excerpt;
 use crate::recorder::{Control, Recorder};
 use crate::swarm::{Member, Next, ResponseEnd};
+use crate::target::user_token;
 use crate::verify::reference::Part;
 use crate::watcher::Goal;
 use crate::writer::shape::node_name;
@@ -41,6 +42,8 @@ pub struct Nodes {
     pub node_status: Duration,
     /// ConfigMaps that the pods of a node use, and as many Secrets.
     pub references: usize,
+    /// Whether each kubelet and each kube-proxy has a token of its own.
+    pub own_tokens: bool,
     /// The collections that the server has.
     pub collections: Vec<Collection>,
     pub encoding: Encoding,
@@ -85,9 +88,17 @@ impl NewPods {
     }
 }
 
-/// What one stream of a node's connection carries.
+/// A stream of a node's connection.
 #[derive(Debug)]
-pub enum NodeClient {
+pub struct NodeClient {
+    role: NodeRole,
+    /// That of its kubelet or kube-proxy, if it has one of its own.
+    token: Option<String>,
+}
+
+/// What a stream carries.
+#[derive(Debug)]
+enum NodeRole {
     Reflector(Box<Reflector>),
     Writer(Box<KubeletWriter>),
 }
@@ -134,8 +145,12 @@ impl Nodes {
             response: Vec::new(),
             name,
         };
-        let mut clients = self.reflectors(targets);
-        clients.push(NodeClient::Writer(Box::new(writer)));
+        let token = self.token(number * 2);
+        let mut clients = self.reflectors(targets, &token);
+        clients.push(NodeClient {
+            role: NodeRole::Writer(Box::new(writer)),
+            token,
+        });
         clients
     }
 
@@ -149,7 +164,11 @@ impl Nodes {
         ] {
             targets.push(self.target(collection, Part::Proxied, PROXIED_SELECTOR));
         }
-        self.reflectors(targets)
+        self.reflectors(targets, &self.token(number * 2 + 1))
+    }
+
+    fn token(&self, user: usize) -> Option<String> {
+        self.own_tokens.then(|| user_token(user))
     }
 
     /// What a pod watches: the ConfigMap with this number, which is the only one in its namespace.
@@ -162,15 +181,16 @@ impl Nodes {
         Reflector::new(target, self.encoding)
     }
 
-    fn reflectors(&self, targets: Vec<WatchTarget>) -> Vec<NodeClient> {
+    fn reflectors(&self, targets: Vec<WatchTarget>, token: &Option<String>) -> Vec<NodeClient> {
         let is_there =
             |target: &WatchTarget| self.collections.contains(&target.selection.collection);
         let targets = targets.into_iter().filter(is_there);
         let reflectors = targets.map(|target| Reflector::new(target, self.encoding));
-        reflectors
-            .map(Box::new)
-            .map(NodeClient::Reflector)
-            .collect()
+        let clients = reflectors.map(|reflector| NodeClient {
+            role: NodeRole::Reflector(Box::new(reflector)),
+            token: token.clone(),
+        });
+        clients.collect()
     }
 
     fn own_node(&mut self, number: usize) -> WatchTarget {
@@ -330,26 +350,26 @@ impl Member for KubeletWriter {
 
 impl ComparedClient for NodeClient {
     fn reflector(&self) -> Option<&Reflector> {
-        match self {
-            Self::Reflector(reflector) => Some(reflector),
-            Self::Writer(_) => None,
+        match &self.role {
+            NodeRole::Reflector(reflector) => Some(reflector),
+            NodeRole::Writer(_) => None,
         }
     }
 }
 
 impl NodeClient {
     fn member(&mut self) -> &mut dyn Member {
-        match self {
-            Self::Reflector(reflector) => &mut **reflector,
-            Self::Writer(writer) => &mut **writer,
+        match &mut self.role {
+            NodeRole::Reflector(reflector) => &mut **reflector,
+            NodeRole::Writer(writer) => &mut **writer,
         }
     }
 
     /// The reflector, if it is one.
     pub fn into_reflector(self) -> Option<Reflector> {
-        match self {
-            Self::Reflector(reflector) => Some(*reflector),
-            Self::Writer(_) => None,
+        match self.role {
+            NodeRole::Reflector(reflector) => Some(*reflector),
+            NodeRole::Writer(_) => None,
         }
     }
 }
@@ -361,6 +381,10 @@ impl Member for NodeClient {
 
     fn patch(&mut self) -> Option<Vec<u8>> {
         self.member().patch()
+    }
+
+    fn token(&mut self) -> Option<String> {
+        self.token.clone()
     }
 
     fn response_started(&mut self) {
