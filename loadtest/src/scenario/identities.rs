@@ -217,9 +217,8 @@ impl<'a> IdentityRun<'a> {
         if flags.webhook {
             server.add_webhook();
         }
-        let pods: Result<_> = (0..flags.nodes)
-            .map(|node| server.create_pods(node))
-            .collect();
+        let pods = (0..flags.nodes).map(|node| server.create_pods(node));
+        let pods = pods.collect::<Result<_>>()?;
         let reference = Target::new(&server.url, Some(server::WRITER), None)?;
         let mut cluster = ClusterRun::begin(&flags.kubelets(), &reference).await?;
         cluster.nodes.is_staggered = true;
@@ -237,7 +236,7 @@ impl<'a> IdentityRun<'a> {
             gateway_flags,
             authority,
             reference,
-            pods: pods?,
+            pods,
             counts: Arc::default(),
             revocations: losses.map(|loss| (loss, Arc::default(), 0)).into(),
             folder,

@@ -19,8 +19,8 @@ const PATH: &str = "/api/v1/namespaces/nothing-is-here/pods?resourceVersion=0";
 /// Pause after a 429, which means that the cache is not ready yet.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// A gateway's flags for its upstream; credentials go to a file in `folder`. It checks nobody: what a start takes is measured, and its one
-/// client asks before there are answers.
+/// A gateway's flags for its upstream; credentials go to a file in `folder`. The gateway checks nobody: the time
+/// of a review is not that of a start.
 pub fn gateway_flags(server: &ServerFlags, target: &Target, folder: &Path) -> Result<Vec<String>> {
     let mut flags = ["--auth", "none"].map(str::to_owned).to_vec();
     if target.tls.is_none() {
