@@ -75,7 +75,7 @@ step_scenarios() {
     play --scale 0.1 "$scenarios/drain.yaml" || return
     play --only gateway "$scenarios/connections.yaml" || return
     play --scale 0.05 --only embedded-tls,gateway-tls "$scenarios/kubelets.yaml" || return
-    play --scale 0.005 --only self-check "$scenarios/identities.yaml" || return
+    play --scale 0.01 --only self-check "$scenarios/identities.yaml" || return
     play --scale 0.2 --only certificate-chains,exact,forwarded,half-bodies,idle-connections,name-selectors,pings "$scenarios/hostile.yaml"
 }
 

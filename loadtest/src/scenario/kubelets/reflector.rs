@@ -154,11 +154,12 @@ impl Reflector {
             "" => String::new(),
             selector => format!("&{selector}"),
         };
-        let factor = match *is_staggered && !self.has_watched {
-            true => STAGGERED_MIN + chance,
-            false => 1.0 + chance,
+        // Shorter watches would be failures for this reflector.
+        let (factor, shortest_s) = match *is_staggered && !self.has_watched {
+            true => (STAGGERED_MIN + chance, 2),
+            false => (1.0 + chance, 1),
         };
-        let timeout_s = timeout_min.mul_f64(factor).as_secs().max(1);
+        let timeout_s = timeout_min.mul_f64(factor).as_secs().max(shortest_s);
         let version = self.version();
         match self.phase {
             Phase::List => format!("{path}?limit=500&resourceVersion=0{selector}"),
