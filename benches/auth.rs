@@ -26,16 +26,17 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use kube_fanout::auth::access::{Access, ResourceAccess};
 use kube_fanout::auth::access_review::AccessVerdict;
 use kube_fanout::auth::authenticator::{Authenticator, AuthenticatorSettings};
-use kube_fanout::auth::caller::{BearerToken, PeerIdentity};
-use kube_fanout::auth::decisions::Authorizer;
+use kube_fanout::auth::authorizer::Authorizer;
+use kube_fanout::auth::caller::{BearerToken, Continuity, PeerIdentity};
 use kube_fanout::auth::digest::CredentialHasher;
-use kube_fanout::auth::guard::{AuthorizerMode, Guard, GuardSettings};
+use kube_fanout::auth::guard::{AuthorizerMode, Deciders, Guard, GuardSettings};
 use kube_fanout::auth::lease::LeaseHold;
 use kube_fanout::auth::question::AccessQuestion;
 use kube_fanout::auth::token_cache::{TokenCache, WallClock};
 use kube_fanout::auth::token_review::{TokenAuthenticator, TokenVerdict};
 use kube_fanout::auth::upstream::{ReviewError, ReviewPurpose};
 use kube_fanout::auth::user::User;
+use kube_fanout::config::ReviewBudget;
 use kube_fanout::metrics::Metrics;
 
 use record::{Claim, Record};
@@ -96,10 +97,14 @@ fn guard(metrics: &Metrics) -> Guard {
             allow_ttl: Duration::from_secs(300),
             deny_ttl: Duration::from_secs(30),
             reauthorize_interval: Duration::from_secs(3_600),
+            review_budget: ReviewBudget::Auto,
             reauthorize_grace: Duration::from_secs(300),
         },
         Arc::new(authenticator),
-        Arc::new(Upstream),
+        Deciders {
+            authorizer: Arc::new(Upstream),
+            policy: Arc::default(),
+        },
         CredentialHasher::random().expect("random bytes"),
         metrics.authorization(),
     )
@@ -107,9 +112,11 @@ fn guard(metrics: &Metrics) -> Guard {
 
 /// Authenticates and authorizes one request of a user that lists all ConfigMaps.
 async fn pass(guard: &Guard, headers: &HeaderMap, access: &Access) -> LeaseHold {
-    let caller = guard.authenticate(headers, &PeerIdentity::default()).await;
+    let caller = guard
+        .authenticate(headers, &PeerIdentity::default(), Continuity::New)
+        .await;
     let caller = caller.expect("authenticated");
-    let permitted = guard.authorize(&caller, access).await;
+    let permitted = guard.authorize(&caller, access, Continuity::New).await;
     permitted.expect("allowed").lease.hold()
 }
 

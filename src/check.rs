@@ -8,6 +8,7 @@
 mod admin_port;
 mod aggregation;
 mod api_services;
+mod authorizers;
 mod catalogue;
 mod certificates;
 mod checklist;

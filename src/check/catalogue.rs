@@ -61,6 +61,7 @@ checks! {
     STREAMED_LISTS: Features, "streamed-lists", "a watch can begin with all objects, and says where they end";
     CONSISTENT_READS: Features, "consistent-reads", "lists state their version, and are never older than asked for";
     FLOW_CONTROL: Features, "flow-control", "the API server answers several requests at a time";
+    AUTHORIZERS: Features, "authorizers", "what decides at the API server besides roles is known";
     SETTINGS: Limits, "settings", "files, directories and ports that the settings name can be used";
     OPEN_FILES: Limits, "open-files", "enough files may be open for the clients that are allowed";
     MEMORY: Limits, "memory", "--memory-max is below what the process may use";

@@ -4,6 +4,7 @@ use http::StatusCode;
 use tokio::task::JoinSet;
 
 use super::aggregation;
+use super::authorizers::authorizers;
 use super::catalogue as checks;
 use super::checklist::Checklist;
 use super::requests::{CheckRequestError, get, read_json, read_list};
@@ -42,6 +43,8 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
     list.make(&checks::CONSISTENT_READS, consistent_reads(client))
         .await;
     list.make(&checks::FLOW_CONTROL, flow_control(client)).await;
+    list.make(&checks::AUTHORIZERS, authorizers(client, settings))
+        .await;
 }
 
 async fn version(client: &Client) -> CheckVerdict {

@@ -65,6 +65,7 @@ async fn check(stage: AuthStage, seed: u64) {
 async fn stage(mode: AuthMode) -> AuthStage {
     AuthStage::with(mode, |settings| {
         settings.auth.reauthorize_interval = Duration::from_secs(1);
+        settings.auth.review_budget = kube_fanout::config::ReviewBudget::Unlimited;
         settings.auth.allow_ttl = NEVER;
         settings.auth.deny_ttl = NEVER;
     })
@@ -95,6 +96,7 @@ async fn without_hearing_of_changes() {
     let rights = vec![("/clusterroles", role), ("/clusterrolebindings", binding)];
     let stage = AuthStage::with_rights(AuthMode::SelfCheck, rights, |settings| {
         settings.auth.reauthorize_interval = Duration::from_secs(1);
+        settings.auth.review_budget = kube_fanout::config::ReviewBudget::Unlimited;
         settings.auth.allow_ttl = Duration::from_millis(500);
         settings.auth.deny_ttl = Duration::from_millis(500);
     })

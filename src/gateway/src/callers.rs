@@ -11,11 +11,12 @@ use super::bound_objects::BoundObjectFeed;
 use super::reloads::Reloads;
 use super::roles::RoleFeed;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
+use crate::auth::authorizer::Authorizer;
 use crate::auth::authorizer::UpstreamAuthorizer;
-use crate::auth::decisions::Authorizer;
 use crate::auth::digest::{CredentialHasher, RandomnessError};
-use crate::auth::guard::{AuthorizerMode, Guard, GuardSettings};
+use crate::auth::guard::{AuthorizerMode, Deciders, Guard, GuardSettings};
 use crate::auth::policy::PolicyStore;
+use crate::auth::role_authorizer::RoleAuthorizer;
 use crate::auth::token_cache::{TokenCache, WallClock};
 use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
 use crate::auth::upstream::Reviewer;
@@ -115,16 +116,18 @@ pub(super) fn callers(
     );
     let authenticator = Arc::new(authenticator.shared_among(users));
     let policy = Arc::new(PolicyStore::default());
+    let upstream: Arc<dyn Authorizer> = Arc::new(UpstreamAuthorizer::new(reviewer));
     let authorizer: Arc<dyn Authorizer> = match mode {
-        AuthorizerMode::Rbac => Arc::clone(&policy) as _,
-        AuthorizerMode::SelfCheck | AuthorizerMode::Review => {
-            Arc::new(UpstreamAuthorizer::new(reviewer))
-        }
+        AuthorizerMode::Rbac => Arc::new(RoleAuthorizer::new(Arc::clone(&policy), upstream)),
+        AuthorizerMode::SelfCheck | AuthorizerMode::Review => upstream,
     };
     let guard = Guard::new(
         guard_settings(mode, settings),
         authenticator,
-        authorizer,
+        Deciders {
+            authorizer,
+            policy: Arc::clone(&policy),
+        },
         CredentialHasher::random()?,
         metrics.authorization(),
     );
@@ -158,6 +161,7 @@ const fn guard_settings(mode: AuthorizerMode, settings: &AuthSettings) -> GuardS
         allow_ttl: settings.allow_ttl,
         deny_ttl: settings.deny_ttl,
         reauthorize_interval: settings.reauthorize_interval,
+        review_budget: settings.review_budget,
         reauthorize_grace: settings.reauthorize_grace,
     }
 }

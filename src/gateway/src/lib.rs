@@ -401,7 +401,10 @@ fn admin_state(
         metrics: Arc::clone(metrics),
         readiness: Arc::clone(registry) as _,
         drain: drain.clone(),
-        status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(registry)))),
+        status: StatusFeed::new(Arc::new(StatusCollector::new(
+            Arc::clone(registry),
+            metrics.authorization(),
+        ))),
         guard,
         audit,
         log,

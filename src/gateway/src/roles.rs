@@ -93,9 +93,10 @@ impl<F: Fetch> RoleFeed<F> {
         // An earlier run may have ended; what changed since is in no notification.
         let has_changed = self.policy.replace(policy);
         self.set_current(true);
-        if has_changed {
-            (self.report)(RoleScope::Cluster);
-        }
+        (self.report)(match has_changed {
+            true => RoleScope::Cluster,
+            false => RoleScope::Known,
+        });
         let mut contact = UpstreamContact::new(Instant::now());
         loop {
             let counts = [

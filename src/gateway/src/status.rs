@@ -11,6 +11,7 @@ use super::slot::Slot;
 use crate::admin::{CheckOutcome, Readiness};
 use crate::build_info;
 use crate::cache::{Retention, WatchCache};
+use crate::metrics::AuthorizationMetrics;
 use crate::resource::CacheKey;
 use crate::watch::{CutReason, UnreadEvent, WatchCut, WatchPosition};
 use kube_fanout_serving::status::{
@@ -24,6 +25,7 @@ const RATE_SECONDS: std::ops::Range<f64> = 0.2..15.0;
 
 pub(super) struct StatusCollector {
     registry: Arc<Registry>,
+    authorization: AuthorizationMetrics,
     started: Instant,
     previous: Mutex<Option<TrafficSample>>,
 }
@@ -35,9 +37,10 @@ struct TrafficSample {
 }
 
 impl StatusCollector {
-    pub(super) fn new(registry: Arc<Registry>) -> Self {
+    pub(super) fn new(registry: Arc<Registry>, authorization: AuthorizationMetrics) -> Self {
         Self {
             registry,
+            authorization,
             started: Instant::now(),
             previous: Mutex::default(),
         }
@@ -104,7 +107,8 @@ impl StatusSource for StatusCollector {
             })
             .collect();
         self.rate(now, &mut resources);
-        let totals = totals(&resources);
+        let mut totals = totals(&resources);
+        totals.saved.requests = saved_requests(&self.authorization);
         resources.sort_by(|one, other| {
             other
                 .cursors
@@ -154,6 +158,12 @@ fn totals(resources: &[ResourceStatus]) -> TotalStatus {
     }
     totals.saved = totals.traffic.into();
     totals
+}
+
+fn saved_requests(authorization: &AuthorizationMetrics) -> Option<i64> {
+    let reads = authorization.permitted_reads();
+    let reviews = authorization.reviews_sent();
+    (reads > 0).then(|| reads.cast_signed() - reviews.cast_signed())
 }
 
 fn add(sum: &mut Option<f64>, more: Option<f64>) {

@@ -38,7 +38,7 @@ use crate::cli::{self, Command, ConfigAction, Flags};
 
 pub use crate::cli::{
     AuthMode, AuthorizationMode, CheckCategory, LogFormat, LogLevel, ObjectCount, OutputFormat,
-    Ratio, UpstreamAuthorizers,
+    Ratio, ReviewBudget, UpstreamAuthorizers,
 };
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};

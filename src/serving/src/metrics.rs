@@ -47,7 +47,9 @@ pub use audit::AuditMetrics;
 pub use authentication::{
     AuthenticationMetrics, AuthenticationOutcome, TokenCacheLookup, TokenReviewOutcome,
 };
-pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation};
+pub use authorization::{
+    AuthorizationMetrics, AuthorizersLabel, Recheck, ReviewCause, ReviewOutcome, Revocation,
+};
 pub use cache::CacheMetrics;
 pub use checkpoint::CheckpointMetrics;
 pub use contact_log::ContactLog;
@@ -157,6 +159,7 @@ impl Metrics {
             "Whether the APIServices were read and are followed; if not, only built-in groups and named resources are cached.",
         )?;
         let shortages = Shortages::register(&gateway)?;
+        let by_cause = authorization::reviews_by_cause(&gateway)?;
         Ok(Self {
             upstream: upstream::UpstreamFamilies::register(&gateway)?,
             endpoints: endpoints::EndpointFamilies::register(&gateway)?,
@@ -167,8 +170,8 @@ impl Metrics {
             downstream: downstream::DownstreamFamilies::register(&gateway)?,
             listener: ListenerMetrics::register(&gateway, task_ends.clone())?,
             admission: AdmissionMetrics::register(&gateway, shortages.clone())?,
-            authentication: AuthenticationMetrics::register(&gateway)?,
-            authorization: AuthorizationMetrics::register(&gateway)?,
+            authentication: AuthenticationMetrics::register(&gateway, &by_cause)?,
+            authorization: AuthorizationMetrics::register(&gateway, &by_cause)?,
             passthrough: PassthroughMetrics::register(&gateway, shortages)?,
             files: FileMetrics::register(&gateway)?,
             audit: AuditMetrics::register(&gateway)?,

@@ -107,6 +107,8 @@ pub struct SavedStatus {
     pub bytes: u64,
     /// Events that it did not send.
     pub events: u64,
+    /// Lists and watches that it did not answer, less the reviews that it answered for them; `None` if callers are not authorized.
+    pub requests: Option<i64>,
 }
 
 impl From<TrafficStatus> for SavedStatus {
@@ -114,6 +116,7 @@ impl From<TrafficStatus> for SavedStatus {
         Self {
             bytes: traffic.bytes.saturating_sub(traffic.upstream_bytes),
             events: traffic.events.saturating_sub(traffic.upstream_events),
+            requests: None,
         }
     }
 }

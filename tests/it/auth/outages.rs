@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kube_fanout::config::AuthMode;
+use kube_fanout::config::{AuthMode, ReviewBudget, UpstreamAuthorizers};
 use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use serde_json::json;
 
@@ -17,6 +17,9 @@ const NEVER: Duration = Duration::from_secs(3_600);
 async fn stage(mode: AuthMode, grace: Duration) -> AuthStage {
     let stage = AuthStage::with(mode, |settings| {
         settings.auth.reauthorize_interval = Duration::from_millis(200);
+        settings.auth.review_budget = ReviewBudget::Unlimited;
+        // Otherwise roles explain what is allowed, and nothing is asked again.
+        settings.auth.upstream_authorizers = UpstreamAuthorizers::Opaque;
         settings.auth.reauthorize_grace = grace;
         // No decision is remembered: each request causes a review.
         settings.auth.allow_ttl = Duration::ZERO;

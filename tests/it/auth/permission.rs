@@ -20,6 +20,7 @@ fn reading_pods() -> Value {
 async fn stage(mode: AuthMode, interval: Duration) -> AuthStage {
     let stage = AuthStage::with(mode, |settings| {
         settings.auth.reauthorize_interval = interval;
+        settings.auth.review_budget = kube_fanout::config::ReviewBudget::Unlimited;
         settings.auth.allow_ttl = NEVER;
         settings.auth.deny_ttl = NEVER;
     })
@@ -133,6 +134,7 @@ async fn without_the_right_to_watch_roles_changes_are_noticed_at_the_interval() 
     let rights = vec![("/clusterroles", role), ("/clusterrolebindings", binding)];
     let stage = AuthStage::with_rights(AuthMode::SelfCheck, rights, |settings| {
         settings.auth.reauthorize_interval = Duration::from_millis(200);
+        settings.auth.review_budget = kube_fanout::config::ReviewBudget::Unlimited;
         settings.auth.allow_ttl = Duration::ZERO;
         settings.auth.deny_ttl = Duration::ZERO;
     })

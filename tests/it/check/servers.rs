@@ -255,6 +255,7 @@ async fn an_api_server_under_load_is_not_said_to_lack_a_role() {
 pub(crate) async fn features() -> Vec<&'static str> {
     let old = vec![
         Reply::new("GET /apis/apiregistration.k8s.io/v1/apiservices", 404, "{}"),
+        Reply::new("selfsubjectrulesreviews", 404, "{}"),
         Reply::new(
             "sendInitialEvents",
             422,
@@ -296,6 +297,7 @@ pub(crate) async fn features() -> Vec<&'static str> {
             Failure,
             "not older than version 7 is of version 1",
         ),
+        ended(&old, "authorizers", Warning, "does not say what decides"),
         ended(&busy, "flow-control", Warning, "10 of 10 requests"),
     ]
 }

@@ -319,6 +319,7 @@ fn jane() -> Caller {
         ..User::default()
     };
     Caller {
+        authenticated_at: std::time::Instant::now(),
         user: Arc::new(user),
         impersonator: None,
         impersonation: Arc::default(),

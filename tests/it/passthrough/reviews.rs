@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use kube_fanout::auth::access::Access;
+use kube_fanout::auth::authorizer::Authorizer as _;
 use kube_fanout::auth::authorizer::UpstreamAuthorizer;
 use kube_fanout::auth::caller::BearerToken;
-use kube_fanout::auth::decisions::Authorizer as _;
 use kube_fanout::auth::digest::CredentialHasher;
 use kube_fanout::auth::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use kube_fanout::auth::token_review::{TokenAuthenticator as _, TokenReviewMethod, UpstreamTokens};
@@ -32,14 +32,15 @@ async fn a_new_token_is_reviewed_over_a_connection_that_no_other_review_shares()
             token: token.clone(),
             impersonation: Arc::default(),
         },
+        subject: Arc::default(),
         payer: Peer::default(),
         key: QuestionKey {
             credentials: Some(CredentialHasher::new(&[7; 32]).token(&token)),
             user: Arc::default(),
-            access: Access::Path {
+            access: Arc::new(Access::Path {
                 verb: "get".to_owned(),
                 path: "/version".to_owned(),
-            },
+            }),
         },
     };
     for _ in 0..2 {

@@ -340,6 +340,7 @@ fn caller(forwarding: Option<Forwarding>, permission: Option<Permission>) -> For
 fn permission() -> Permission {
     use crate::auth::caller::{Caller, Credential};
     let caller = Caller {
+        authenticated_at: std::time::Instant::now(),
         user: Arc::default(),
         impersonator: None,
         impersonation: Arc::default(),

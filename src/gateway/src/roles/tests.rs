@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::user::User;
+use crate::config::ReviewBudget;
 use crate::upstream::driver::samples::scripted::{
     Asked, Feed, Script, bookmark, marker, push, sort_of,
 };
@@ -94,8 +95,10 @@ impl Stage {
         watches
     }
 
+    /// The changes since the last call.
     fn reported(&mut self) -> Vec<RoleScope> {
-        std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
+        let reports = std::iter::from_fn(|| self.reports.try_recv().ok());
+        reports.filter(|scope| *scope != RoleScope::Known).collect()
     }
 
     fn explains(&self) -> bool {
@@ -332,6 +335,7 @@ async fn a_silent_watch_explains_nothing_until_upstream_is_heard_again() {
 #[test]
 fn roles_that_decide_do_so_for_the_grace() {
     let settings = |mode, minutes| GuardSettings {
+        review_budget: ReviewBudget::Auto,
         mode,
         allow_ttl: Duration::ZERO,
         deny_ttl: Duration::ZERO,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::visit::Visit;
 use crate::auth::access::Access;
-use crate::auth::caller::{CallerRefusal, PeerIdentity};
+use crate::auth::caller::{CallerRefusal, Continuity, PeerIdentity};
 use crate::auth::guard::Guard;
 
 /// A right that callers from elsewhere need: a verb and a non-resource path.
@@ -112,14 +112,16 @@ async fn review(
         peer: visit.address.into(),
         ..PeerIdentity::default()
     };
-    let caller = guard.authenticate(&visit.headers, &peer).await;
+    let caller = guard
+        .authenticate(&visit.headers, &peer, Continuity::New)
+        .await;
     let caller = caller.map_err(|denial| visit.identify_denied(denial))?;
     visit.identify(&caller);
     let access = Access::Path {
         verb: right.verb.to_owned(),
         path: right.path.to_owned(),
     };
-    guard.authorize(&caller, &access).await?;
+    guard.authorize(&caller, &access, Continuity::New).await?;
     Ok(match &caller.impersonator {
         Some(real) => format!("{} as {}", real.name, caller.user.name),
         None => caller.user.name.clone(),

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
+use tokio::time::Instant;
 
 use super::bearer::{self, TokenHeader};
 use super::caller::{
-    BearerToken, Caller, CallerRefusal, CertificateChain, Credential, PeerIdentity,
+    BearerToken, Caller, CallerRefusal, CertificateChain, Continuity, Credential, PeerIdentity,
 };
 use super::certificate::{CertificateError, ClientAuthorities, VerifiedCertificate};
 use super::front_proxy;
-use super::token_cache::{TokenCache, WallClock};
+use super::token_cache::{DatedVerdict, TokenCache, WallClock};
 use super::upstream::ReviewError;
 use super::user::User;
 use crate::config::{AuthSettings, FrontProxySettings};
@@ -145,7 +146,7 @@ impl Authenticator {
         Self { users, ..self }
     }
 
-    /// Authenticates the caller of a request.
+    /// Authenticates the caller of a request. The token of a request that resumes may have been reviewed up to an hour ago.
     ///
     /// # Errors
     /// [`CallerRefusal::Unauthorized`] if no credential is valid, [`CallerRefusal::Unverified`] if one of them could not be reviewed,
@@ -155,6 +156,7 @@ impl Authenticator {
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
+        continuity: Continuity,
     ) -> Result<Caller, CallerRefusal> {
         let mut has_failed = false;
         let mut is_unverified = false;
@@ -169,14 +171,16 @@ impl Authenticator {
             match header {
                 TokenHeader::Absent => continue,
                 TokenHeader::Invalid => self.metrics.token.inc(AuthenticationOutcome::Failure),
-                TokenHeader::Token(token) => match self.by_token(token, peer.peer).await {
-                    Ok(Some(caller)) => return Ok(caller),
-                    Ok(None) => {}
-                    // Another credential may be valid.
-                    Err(CallerRefusal::Unverified) => is_unverified = true,
-                    Err(CallerRefusal::Busy) => is_busy = true,
-                    Err(refusal) => return Err(refusal),
-                },
+                TokenHeader::Token(token) => {
+                    match self.by_token(token, peer.peer, continuity).await {
+                        Ok(Some(caller)) => return Ok(caller),
+                        Ok(None) => {}
+                        // Another credential may be valid.
+                        Err(CallerRefusal::Unverified) => is_unverified = true,
+                        Err(CallerRefusal::Busy) => is_busy = true,
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
             }
             has_failed = true;
         }
@@ -349,8 +353,19 @@ impl Authenticator {
         &self,
         token: BearerToken,
         peer: Peer,
+        continuity: Continuity,
     ) -> Result<Option<Caller>, CallerRefusal> {
-        let verdict = self.tokens.user(&token, peer).await;
+        let remembered = match continuity {
+            Continuity::New => None,
+            Continuity::Resumed => self.tokens.remembered_user(&token).await,
+        };
+        let DatedVerdict { verdict, asked_at } = match remembered {
+            None => self.tokens.user(&token, peer).await,
+            Some((user, asked_at)) => DatedVerdict {
+                verdict: Ok(Some(user)),
+                asked_at,
+            },
+        };
         self.metrics.token.inc(match &verdict {
             Ok(Some(_)) => AuthenticationOutcome::Success,
             Ok(None) => AuthenticationOutcome::Failure,
@@ -371,6 +386,7 @@ impl Authenticator {
             user,
             impersonator: None,
             impersonation: Arc::default(),
+            authenticated_at: asked_at.into_std(),
             expires_at: bearer::expiry(&token),
             credential: Credential::Token(token),
         }))
@@ -392,6 +408,7 @@ impl Authenticator {
             credential: Credential::Anonymous,
             // Permits of anonymous callers count for their address alone.
             peer,
+            authenticated_at: Instant::now().into_std(),
             expires_at: None,
         })
     }
@@ -409,6 +426,7 @@ impl Authenticator {
             impersonator: None,
             impersonation: Arc::default(),
             credential,
+            authenticated_at: Instant::now().into_std(),
             expires_at: Some(certificate.expires_at),
         }
     }

@@ -1,12 +1,21 @@
-//! An authorizer that sends access reviews to the API server.
+//! Who decides access questions, and the authorizer that sends access reviews to the API server.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use super::access_review::{AccessVerdict, ReviewAnswerError, review_of, self_review_of, verdict};
-use super::decisions::Authorizer;
 use super::question::{AccessQuestion, QuestionIdentity};
 use super::upstream::{ReviewError, ReviewIdentity, ReviewPurpose, Reviewer};
+
+/// Decides access questions. Tests replace it.
+pub trait Authorizer: Send + Sync + std::fmt::Debug + 'static {
+    /// Decides a question, by a review with this purpose if it needs one.
+    fn decide<'a>(
+        &'a self,
+        question: &'a AccessQuestion,
+        purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>>;
+}
 
 /// Decides each question by a review of the API server.
 #[derive(Debug)]
@@ -24,7 +33,7 @@ impl UpstreamAuthorizer {
         question: &AccessQuestion,
         purpose: ReviewPurpose,
     ) -> Result<AccessVerdict, ReviewError> {
-        let (user, access) = (&question.key.user, &question.key.access);
+        let (user, access) = (&*question.subject, &question.key.access);
         let identity = match &question.identity {
             QuestionIdentity::Gateway => {
                 let review = review_of(user, access);

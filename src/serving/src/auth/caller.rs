@@ -1,7 +1,7 @@
 //! The caller of a request: its connection, its credential, its user. Also the reasons why a request is refused.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use http::{HeaderMap, HeaderValue};
 use rustls_pki_types::CertificateDer;
@@ -23,6 +23,15 @@ pub struct PeerIdentity {
     pub peer: Peer,
 }
 
+/// Whether a request goes on where another one ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continuity {
+    /// A watch that resumes from a version: if a stream with the same permission has just ended, it is the same stream.
+    Resumed,
+    /// Any other request.
+    New,
+}
+
 /// The authenticated caller of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
@@ -37,6 +46,8 @@ pub struct Caller {
     pub credential: Credential,
     /// The client whose share of permits pays for reviews about this caller: the connection's peer together with the authenticated user.
     pub peer: Peer,
+    /// As of when the credential is known to be valid. Of a stream that resumes, it may be up to an hour ago until the caller is authorized.
+    pub authenticated_at: Instant,
     /// When the credential expires, if known. Streams of the caller end then.
     pub expires_at: Option<SystemTime>,
 }

@@ -1,6 +1,9 @@
-//! Tracks changes of roles and bindings, to find the decisions that are older than a change which may affect them.
+//! Tracks changes of roles and bindings, and denials, to find the decisions that are older than what may affect them.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::FixedState;
 
 use super::access::Access;
 use super::user::User;
@@ -12,49 +15,71 @@ pub enum RoleScope {
     Cluster,
     /// Accesses in one namespace: a role or a role binding there has changed.
     Namespace(String),
-    /// Accesses of one user: it was denied an access that was allowed before.
-    User(String),
+    /// Roles are known that were not known before; none has changed.
+    Known,
 }
 
-/// The scopes of several changes.
-#[derive(Debug, Default)]
+/// The scopes of several changes of roles.
+#[derive(Clone, Debug, Default)]
 pub struct ScopeSet {
     is_cluster: bool,
+    are_known: bool,
     namespaces: HashSet<String>,
-    users: HashSet<String>,
 }
 
 impl ScopeSet {
-    /// Adds a scope. A set with too many namespaces and users becomes one that covers everything.
+    /// Adds a scope. A set with too many namespaces becomes one that covers everything.
     pub fn insert(&mut self, scope: RoleScope) {
-        let has_room = self.namespaces.len() + self.users.len() < NAMES_MAX;
         match scope {
-            RoleScope::Namespace(namespace) if has_room => {
+            RoleScope::Namespace(namespace) if self.namespaces.len() < NAMES_MAX => {
                 self.namespaces.insert(namespace);
             }
-            RoleScope::User(user) if has_room => {
-                self.users.insert(user);
-            }
-            RoleScope::Cluster | RoleScope::Namespace(_) | RoleScope::User(_) => {
-                self.is_cluster = true;
-            }
+            RoleScope::Cluster | RoleScope::Namespace(_) => self.is_cluster = true,
+            RoleScope::Known => self.are_known = true,
+        }
+    }
+
+    /// Adds the scopes of another set.
+    pub fn extend(&mut self, other: Self) {
+        self.is_cluster |= other.is_cluster;
+        self.are_known |= other.are_known;
+        for namespace in other.namespaces {
+            self.insert(RoleScope::Namespace(namespace));
         }
     }
 
     /// Whether the set has no scope.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.is_cluster && self.namespaces.is_empty() && self.users.is_empty()
+        !self.is_cluster && !self.are_known && self.namespaces.is_empty()
     }
 
-    /// Whether one of the changes may affect a user's access.
+    /// Whether roles may explain an access otherwise than before.
     #[must_use]
-    pub fn covers(&self, user: &User, access: &Access) -> bool {
+    pub fn may_explain(&self, access: &Access) -> bool {
+        self.are_known || self.covers(access)
+    }
+
+    /// Whether one of the changes may affect an access.
+    #[must_use]
+    pub fn covers(&self, access: &Access) -> bool {
         let is_in_namespace = match access {
             Access::Path { .. } => false,
             Access::Resource(access) => self.namespaces.contains(&access.namespace),
         };
-        self.is_cluster || is_in_namespace || self.users.contains(&user.name)
+        self.is_cluster || is_in_namespace
+    }
+}
+
+/// Stands for a user. Users with the same hash lose their decisions together, which costs some questions and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserHash(u64);
+
+impl UserHash {
+    /// The hash of a user with all its attributes.
+    #[must_use]
+    pub fn of(user: &User) -> Self {
+        Self(FixedState::default().hash_one(user))
     }
 }
 
@@ -62,13 +87,15 @@ impl ScopeSet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChangePoint(u64);
 
-/// The point of the last change of each scope.
+/// The point of the last change of each scope, and of the last denial of each user.
 #[derive(Debug, Default)]
 pub struct ScopeChanges {
     now: ChangePoint,
     cluster: ChangePoint,
     namespaces: HashMap<String, ChangePoint>,
-    users: HashMap<String, ChangePoint>,
+    /// The last denial of a user that is not in `denials`.
+    denial: ChangePoint,
+    denials: HashMap<UserHash, ChangePoint>,
 }
 
 impl ScopeChanges {
@@ -78,48 +105,68 @@ impl ScopeChanges {
         self.now
     }
 
-    /// Records changes, which get the same new point.
+    /// Records changes of roles, which get the same new point.
     pub fn record(&mut self, scopes: &ScopeSet) {
         self.now = ChangePoint(self.now.0 + 1);
-        let known = self.namespaces.len() + self.users.len();
-        let new = scopes.namespaces.len() + scopes.users.len();
         // Too many names to track separately: everything counts as changed.
-        if scopes.is_cluster || known + new > NAMES_MAX {
+        if scopes.is_cluster || self.namespaces.len() + scopes.namespaces.len() > NAMES_MAX {
             self.cluster = self.now;
             self.namespaces.clear();
-            self.users.clear();
             return;
         }
         for namespace in &scopes.namespaces {
             self.namespaces.insert(namespace.clone(), self.now);
         }
-        for user in &scopes.users {
-            self.users.insert(user.clone(), self.now);
+    }
+
+    /// Records that a user was denied an access that was allowed before.
+    pub fn record_denial(&mut self, user: UserHash) {
+        self.now = ChangePoint(self.now.0 + 1);
+        if self.denials.len() >= NAMES_MAX {
+            self.denial = self.now;
+            self.denials.clear();
+            return;
         }
+        self.denials.insert(user, self.now);
     }
 
     /// The point of the last change that may affect a user's access.
     #[must_use]
     pub fn last(&self, user: &User, access: &Access) -> ChangePoint {
+        self.last_of_roles(access).max(self.last_denial(user))
+    }
+
+    /// Whether no roles changed after `since` that may affect an access.
+    #[must_use]
+    pub fn are_roles_current(&self, since: ChangePoint, access: &Access) -> bool {
+        self.last_of_roles(access) <= since
+    }
+
+    /// Whether the user was denied nothing after `since`.
+    #[must_use]
+    pub fn is_undenied(&self, since: ChangePoint, user: &User) -> bool {
+        self.last_denial(user) <= since
+    }
+
+    fn last_of_roles(&self, access: &Access) -> ChangePoint {
         let of_namespace = match access {
             Access::Path { .. } => None,
             Access::Resource(access) => self.namespaces.get(&access.namespace),
         };
-        let of_user = self.users.get(&user.name);
-        of_namespace
-            .into_iter()
-            .chain(of_user)
-            .copied()
-            .fold(self.cluster, ChangePoint::max)
+        of_namespace.copied().unwrap_or_default().max(self.cluster)
     }
-    /// Whether no change after `since` may affect a user's access.
-    #[must_use]
-    pub fn is_current(&self, since: ChangePoint, user: &User, access: &Access) -> bool {
-        self.last(user, access) <= since
+
+    fn last_denial(&self, user: &User) -> ChangePoint {
+        // Computed only if it can matter: most clusters never deny anything.
+        let own = match self.denials.is_empty() {
+            true => None,
+            false => self.denials.get(&UserHash::of(user)),
+        };
+        own.copied().unwrap_or_default().max(self.denial)
     }
 }
 
-/// Maximum number of namespaces and users that are tracked separately.
+/// Maximum number of namespaces that are tracked separately, and of users.
 const NAMES_MAX: usize = 10_000;
 
 #[cfg(test)]
@@ -165,8 +212,6 @@ mod tests {
                 RoleScope::Namespace("a".to_owned()),
                 [false, true, false, false],
             ),
-            (RoleScope::User("jane".to_owned()), [true; 4]),
-            (RoleScope::User("joe".to_owned()), [false; 4]),
         ];
         for (scope, expected) in rows {
             let mut changes = ScopeChanges::default();
@@ -175,19 +220,34 @@ mod tests {
             changes.record(&scope);
             let after = changes.now();
             for (access, matters) in questions.iter().zip(expected) {
+                let context = format!("{scope:?} {access:?}");
+                assert_eq!(scope.covers(access), matters, "{context}");
                 assert_eq!(
-                    scope.covers(&user("jane"), access),
-                    matters,
-                    "{scope:?} {access:?}"
-                );
-                assert_eq!(
-                    changes.is_current(before, &user("jane"), access),
+                    changes.are_roles_current(before, access),
                     !matters,
-                    "{scope:?} {access:?}"
+                    "{context}"
                 );
-                assert!(changes.is_current(after, &user("jane"), access));
+                assert!(changes.are_roles_current(after, access));
+                assert!(changes.is_undenied(before, &user("jane")));
             }
         }
+    }
+
+    #[test]
+    fn a_denial_matters_to_its_user_and_to_no_other() {
+        let mut changes = ScopeChanges::default();
+        let before = changes.now();
+        changes.record_denial(UserHash::of(&user("jane")));
+        assert!(!changes.is_undenied(before, &user("jane")));
+        assert!(changes.is_undenied(changes.now(), &user("jane")));
+        assert!(changes.is_undenied(before, &user("joe")));
+        assert!(changes.are_roles_current(before, &pods_in("a")));
+        assert!(changes.last(&user("jane"), &version()) > changes.last(&user("joe"), &version()));
+        for number in 0..=NAMES_MAX {
+            changes.record_denial(UserHash::of(&user(&number.to_string())));
+        }
+        assert!(changes.denials.len() <= NAMES_MAX);
+        assert!(!changes.is_undenied(before, &user("joe")), "too many");
     }
 
     #[test]
@@ -198,8 +258,8 @@ mod tests {
             changes.record(&only(RoleScope::Namespace(number.to_string())));
         }
         assert!(changes.namespaces.len() <= NAMES_MAX);
-        assert!(!changes.is_current(before, &user("jane"), &pods_in("0")));
-        assert!(!changes.is_current(before, &user("jane"), &pods_in("other")));
-        assert!(changes.is_current(changes.now(), &user("jane"), &pods_in("0")));
+        assert!(!changes.are_roles_current(before, &pods_in("0")));
+        assert!(!changes.are_roles_current(before, &pods_in("other")));
+        assert!(changes.are_roles_current(changes.now(), &pods_in("0")));
     }
 }

@@ -1,7 +1,6 @@
 //! A cache of authorizer decisions. Each question is in flight at most once, however many requests wait for its decision, and it
 //! continues when they are cancelled. Questions wait for permits, which callers share.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,26 +10,21 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::access_review::AccessVerdict;
-use super::changes::{ChangePoint, ScopeChanges, ScopeSet};
+use super::authorizer::Authorizer;
+use super::changes::{ChangePoint, ScopeChanges, ScopeSet, UserHash};
 use super::digest::Digest;
+use super::explanation::{Coverage, Explanation};
 use super::flights::{FlightWaiter, Flights};
+use super::followed::{AuthorizerState, Followed};
+use super::node_rules::is_static_node_rule;
+use super::policy::PolicyStore;
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::review_outage::ReviewOutage;
 use super::review_permits::{ReviewPermit, ReviewPermits, in_turn};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
 use crate::fairness::Peer;
-use crate::metrics::{AuthorizationMetrics, ReviewOutcome};
-
-/// Decides access questions. Tests replace it.
-pub trait Authorizer: Send + Sync + std::fmt::Debug + 'static {
-    /// Decides a question, by a review with this purpose if it needs one.
-    fn decide<'a>(
-        &'a self,
-        question: &'a AccessQuestion,
-        purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>>;
-}
+use crate::metrics::{AuthorizationMetrics, ReviewCause, ReviewOutcome};
 
 /// A decision with its age.
 #[derive(Clone, Debug)]
@@ -39,13 +33,17 @@ pub struct CachedDecision {
     pub verdict: Arc<AccessVerdict>,
     /// When the question was sent.
     pub asked_at: Instant,
+    /// What makes the access allowed.
+    pub explanation: Explanation,
     /// The last change of roles before the question was sent. The verdict may be older than any later change.
     change_point: ChangePoint,
 }
 
-/// How long decisions are cached.
+/// How long decisions are cached, and who makes them.
 #[derive(Clone, Copy, Debug)]
-pub struct DecisionTtls {
+pub struct DecisionRules {
+    /// Whether the authorizer decides from roles what these allow, and asks upstream about the rest only.
+    pub decides_by_roles: bool,
     /// For decisions that allow.
     pub allow: Duration,
     /// For decisions that deny.
@@ -59,7 +57,6 @@ pub struct Decisions {
     flights: Flights<QuestionFlight, FlightOutcome>,
     /// Permits for questions, shared among callers so that no caller's questions delay those of others.
     permits: ReviewPermits,
-    is_caching: bool,
 }
 
 type FlightOutcome = Result<CachedDecision, ReviewError>;
@@ -67,7 +64,9 @@ type FlightOutcome = Result<CachedDecision, ReviewError>;
 #[derive(Debug)]
 struct DecisionsState {
     authorizer: Arc<dyn Authorizer>,
-    ttls: DecisionTtls,
+    policy: Arc<PolicyStore>,
+    followed: Arc<Followed>,
+    rules: DecisionRules,
     cache: Cache<QuestionKey, CachedDecision, RandomState>,
     /// Identities that may not send self-reviews, with the time and the change point of the refusal.
     forbidden_askers: Cache<IdentityKey, (Instant, ChangePoint), RandomState>,
@@ -97,24 +96,14 @@ impl QuestionFlight {
 }
 
 impl Decisions {
-    /// Passes each question to this authorizer, without a cache. For an authorizer that decides from memory.
-    #[must_use]
-    pub fn uncached(authorizer: Arc<dyn Authorizer>, metrics: AuthorizationMetrics) -> Self {
-        let ttls = DecisionTtls {
-            allow: Duration::ZERO,
-            deny: Duration::ZERO,
-        };
-        Self {
-            is_caching: false,
-            ..Self::new(authorizer, ttls, metrics)
-        }
-    }
-
-    /// Passes the questions that are not cached to this authorizer.
+    /// Passes the questions that are not cached to this authorizer. A decision that `policy` explains is cached for longer, if upstream's
+    /// authorizers are transparent.
     #[must_use]
     pub fn new(
         authorizer: Arc<dyn Authorizer>,
-        ttls: DecisionTtls,
+        policy: Arc<PolicyStore>,
+        followed: Arc<Followed>,
+        rules: DecisionRules,
         metrics: AuthorizationMetrics,
     ) -> Self {
         // Readers check ages by tokio's clock, which tests control; this only frees the memory of expired entries.
@@ -124,7 +113,10 @@ impl Decisions {
                 u32::try_from(text_len + ENTRY_LEN).unwrap_or(u32::MAX)
             })
             .max_capacity(CACHE_LEN_MAX)
-            .time_to_live(ttls.allow.max(ttls.deny))
+            .time_to_live(match rules.allow.is_zero() {
+                true => rules.deny,
+                false => STANDING_TTL,
+            })
             .build_with_hasher(RandomState::default());
         let forbidden_askers = Cache::builder()
             .weigher(|(_, user): &IdentityKey, _: &(Instant, ChangePoint)| {
@@ -136,7 +128,9 @@ impl Decisions {
         Self {
             shared: Arc::new(DecisionsState {
                 authorizer,
-                ttls,
+                policy,
+                followed,
+                rules,
                 cache,
                 forbidden_askers,
                 changes: Mutex::default(),
@@ -145,8 +139,25 @@ impl Decisions {
             }),
             flights: Flights::default(),
             permits: ReviewPermits::new(IN_FLIGHT_MAX, WAITING_MAX),
-            is_caching: true,
         }
+    }
+
+    /// What events cover now.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.shared.coverage()
+    }
+
+    /// What the gateway notices by itself.
+    #[must_use]
+    pub fn followed(&self) -> &Arc<Followed> {
+        &self.shared.followed
+    }
+
+    /// The roles and bindings that explain decisions.
+    #[must_use]
+    pub fn policy(&self) -> &PolicyStore {
+        &self.shared.policy
     }
 
     /// How long the authorizer has been failing.
@@ -160,11 +171,6 @@ impl Decisions {
     /// # Errors
     /// [`ReviewError`] if the question waits for its turn for more than 30 s, or then for its answer.
     pub async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
-        if !self.is_caching {
-            let change_point = self.shared.changes().now();
-            let purpose = ReviewPurpose::Authorization;
-            return self.shared.ask(question, change_point, purpose).await;
-        }
         if let Some(outcome) = self.shared.cached(&question.key).await {
             self.shared.metrics.cache_hits.inc();
             return outcome;
@@ -184,16 +190,27 @@ impl Decisions {
             .shared
             .ask(question, change_point, ReviewPurpose::Recheck)
             .await?;
-        if self.is_caching {
-            let key = question.key.clone();
-            self.shared.store(key, decision.clone()).await;
-        }
+        let key = question.key.clone();
+        self.shared.store(key, decision.clone()).await;
         Ok(decision)
+    }
+
+    /// Asks the authorizer about the user with all its attributes, and remembers nothing. `None` if there is no answer.
+    pub async fn ask_apart(&self, question: &AccessQuestion) -> Option<bool> {
+        let change_point = self.shared.changes().now();
+        let purpose = ReviewPurpose::Recheck;
+        let decision = self.shared.ask(question, change_point, purpose).await;
+        decision.ok().map(|decision| decision.verdict.is_allowed)
     }
 
     /// Invalidates the decisions that changes of roles may affect, including those in flight.
     pub fn forget(&self, scopes: &ScopeSet) {
         self.shared.changes().record(scopes);
+    }
+
+    /// Invalidates the decisions about a user, who was denied an access that was allowed before.
+    pub fn forget_user(&self, user: UserHash) {
+        self.shared.changes().record_denial(user);
     }
 
     /// Removes one decision from the cache.
@@ -204,7 +221,7 @@ impl Decisions {
     /// Whether no change of roles since the question was sent may affect the decision.
     #[must_use]
     pub fn is_current(&self, decision: &CachedDecision, key: &QuestionKey) -> bool {
-        self.shared.is_current(decision.change_point, key)
+        self.shared.is_current(decision, key)
     }
 
     async fn await_flight(&self, question: &AccessQuestion) -> FlightOutcome {
@@ -261,8 +278,53 @@ impl DecisionsState {
         self.changes.lock()
     }
 
-    fn is_current(&self, since: ChangePoint, key: &QuestionKey) -> bool {
-        self.changes().is_current(since, &key.user, &key.access)
+    /// Whether nothing has happened since the question was sent that may affect the decision. What roles allow after a change stands.
+    fn is_current(&self, decision: &CachedDecision, key: &QuestionKey) -> bool {
+        let (since, access) = (decision.change_point, &key.access);
+        let changes = self.changes();
+        if !changes.is_undenied(since, &key.user) {
+            return false;
+        }
+        let are_roles_current = changes.are_roles_current(since, access);
+        drop(changes);
+        are_roles_current
+            || decision.explanation == Explanation::NodeRules
+            || (decision.verdict.is_allowed && self.policy.explains(&key.user, access))
+    }
+
+    /// Whether a decision with this explanation costs upstream nothing.
+    fn is_local(&self, explanation: Explanation) -> bool {
+        self.rules.decides_by_roles && explanation == Explanation::Roles
+    }
+
+    /// How long a decision is used.
+    fn ttl(&self, key: &QuestionKey, decision: &CachedDecision) -> Duration {
+        if !decision.verdict.is_allowed {
+            return self.rules.deny;
+        }
+        match self.coverage().stands(key, decision.explanation) && !self.rules.allow.is_zero() {
+            true => STANDING_TTL,
+            false => self.rules.allow,
+        }
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage {
+            is_transparent: self.followed.authorizers() == AuthorizerState::Transparent,
+            has_roles: self.policy.is_current(),
+            has_bound_objects: self.followed.has_bound_objects(),
+        }
+    }
+
+    /// What makes an access allowed.
+    fn explain(&self, key: &QuestionKey) -> Explanation {
+        if self.policy.explains(&key.user, &key.access) {
+            return Explanation::Roles;
+        }
+        match is_static_node_rule(&key.user, &key.access) {
+            true => Explanation::NodeRules,
+            false => Explanation::None,
+        }
     }
 
     async fn cached(&self, key: &QuestionKey) -> Option<FlightOutcome> {
@@ -276,12 +338,8 @@ impl DecisionsState {
 
     async fn cached_decision(&self, key: &QuestionKey) -> Option<CachedDecision> {
         let decision = self.cache.get(key).await?;
-        let ttl = match decision.verdict.is_allowed {
-            true => self.ttls.allow,
-            false => self.ttls.deny,
-        };
-        let is_fresh = decision.asked_at.elapsed() < ttl;
-        (is_fresh && self.is_current(decision.change_point, key)).then_some(decision)
+        let is_fresh = decision.asked_at.elapsed() < self.ttl(key, &decision);
+        (is_fresh && self.is_current(&decision, key)).then_some(decision)
     }
 
     /// Caches the outcome of a flight, if outcomes of its kind are cached.
@@ -309,7 +367,10 @@ impl DecisionsState {
         else {
             return false;
         };
-        refused_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.is_current(change_point, key)
+        let changes = self.changes();
+        refused_at.elapsed() < FORBIDDEN_ASKERS_TTL
+            && changes.are_roles_current(change_point, &key.access)
+            && changes.is_undenied(change_point, &key.user)
     }
 
     async fn store(&self, key: QuestionKey, decision: CachedDecision) {
@@ -366,8 +427,17 @@ impl DecisionsState {
             Err(error) if !may_not_ask(&question.identity, error) => self.outage.failed(error),
             Ok(_) | Err(_) => self.outage.succeeded(),
         }
+        let explanation = match &verdict {
+            Ok(verdict) if verdict.is_allowed => self.explain(&question.key),
+            Ok(_) | Err(_) => Explanation::None,
+        };
+        if purpose == ReviewPurpose::Authorization && !self.is_local(explanation) {
+            self.metrics.access_reviews.inc(ReviewCause::New);
+        }
+        let verdict = verdict?;
         Ok(CachedDecision {
-            verdict: Arc::new(verdict?),
+            explanation,
+            verdict: Arc::new(verdict),
             asked_at,
             change_point,
         })
@@ -398,6 +468,9 @@ fn unavailable(reason: &str) -> ReviewError {
     }
 }
 
+/// How long a decision is used that stands until an event. Streams are checked again a minute before.
+const STANDING_TTL: Duration = Duration::from_secs(60 * 60);
+
 /// Bounds all attempts of a question together; the API server's bound for a webhook.
 const ASK_MAX: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 3;
@@ -421,8 +494,8 @@ const ENTRY_LEN: usize = 512;
 /// Maximum number of questions in flight. A single user gets at most 52, so that others always find a permit. By default the API server
 /// executes 200 writes at once.
 const IN_FLIGHT_MAX: usize = 64;
-/// Maximum number of waiting questions. A single user gets at most 16,384: one service account may have a pod on each of as many nodes.
-const WAITING_MAX: usize = 20_480;
+/// Maximum number of waiting questions. A single user gets at most 52,429: one service account may have a pod on each of as many nodes.
+const WAITING_MAX: usize = 65_536;
 
 #[cfg(test)]
 pub(in crate::auth) mod tests;

@@ -1,7 +1,6 @@
 //! What the gateway notices by itself, so that it need not ask for it again and again. Tasks that follow upstream write it; the checks of
 //! open streams read it. Until somebody says otherwise, nothing is followed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +9,7 @@ use tokio::time::Instant;
 /// Which of upstream's decisions follow from what the gateway watches.
 #[derive(Debug, Default)]
 pub struct Followed {
-    bound_objects: AtomicBool,
+    has_bound_objects: Mutex<bool>,
     authorizers: Mutex<Authorizers>,
 }
 
@@ -19,6 +18,8 @@ pub struct Followed {
 struct Authorizers {
     state: AuthorizerState,
     opaque_since: Option<Instant>,
+    /// Two tokens of one user got different answers.
+    is_contradicted: bool,
 }
 
 /// Whether roles and the rules for nodes explain all decisions of upstream.
@@ -35,12 +36,12 @@ impl Followed {
     /// Whether the deletion of pods and service accounts is noticed.
     #[must_use]
     pub fn has_bound_objects(&self) -> bool {
-        self.bound_objects.load(Ordering::Relaxed)
+        *self.has_bound_objects.lock()
     }
 
     /// Sets whether the deletion of pods and service accounts is noticed.
     pub fn set_bound_objects(&self, are_followed: bool) {
-        self.bound_objects.store(are_followed, Ordering::Relaxed);
+        *self.has_bound_objects.lock() = are_followed;
     }
 
     /// What is known of upstream's authorizers.
@@ -52,14 +53,26 @@ impl Followed {
     /// Sets what is known of upstream's authorizers.
     pub fn set_authorizers(&self, state: AuthorizerState) {
         let mut authorizers = self.authorizers.lock();
-        let opaque_since = match state {
+        if authorizers.is_contradicted {
+            return;
+        }
+        authorizers.state = state;
+        authorizers.opaque_since = match state {
             AuthorizerState::Transparent => None,
             AuthorizerState::Opaque => authorizers.opaque_since.or_else(|| Some(Instant::now())),
         };
-        *authorizers = Authorizers {
-            state,
-            opaque_since,
-        };
+    }
+
+    /// Records that upstream answered two tokens of one user differently: its authorizers count as opaque until the end of the process.
+    pub fn contradict(&self) {
+        self.set_authorizers(AuthorizerState::Opaque);
+        self.authorizers.lock().is_contradicted = true;
+    }
+
+    /// Whether upstream has answered two tokens of one user differently.
+    #[must_use]
+    pub fn is_contradicted(&self) -> bool {
+        self.authorizers.lock().is_contradicted
     }
 
     /// For how long upstream's authorizers have been opaque; zero if they are not, or never were transparent.
@@ -69,5 +82,28 @@ impl Followed {
         authorizers
             .opaque_since
             .map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_known_counts_as_opaque() {
+        let followed = Followed::default();
+        assert_eq!(followed.authorizers(), AuthorizerState::Opaque);
+        assert_eq!(followed.opaque_for(), Duration::ZERO);
+        followed.set_authorizers(AuthorizerState::Transparent);
+        assert_eq!(followed.authorizers(), AuthorizerState::Transparent);
+        followed.set_authorizers(AuthorizerState::Opaque);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        followed.set_authorizers(AuthorizerState::Opaque);
+        assert_eq!(followed.opaque_for(), Duration::from_secs(5));
+        followed.set_authorizers(AuthorizerState::Transparent);
+        assert_eq!(followed.opaque_for(), Duration::ZERO);
+        followed.contradict();
+        followed.set_authorizers(AuthorizerState::Transparent);
+        assert_eq!(followed.authorizers(), AuthorizerState::Opaque, "for good");
     }
 }

@@ -10,17 +10,21 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::access_review::AccessVerdict;
 use super::authenticator::Authenticator;
-use super::caller::{Caller, CallerDenial, CallerRefusal, Credential, PeerIdentity};
+use super::authorizer::Authorizer;
+use super::caller::{Caller, CallerDenial, CallerRefusal, Continuity, Credential, PeerIdentity};
 use super::changes::RoleScope;
-use super::decisions::{Authorizer, CachedDecision, DecisionTtls, Decisions};
+use super::decisions::{CachedDecision, DecisionRules, Decisions};
 use super::digest::CredentialHasher;
 use super::followed::Followed;
 use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
+use super::policy::PolicyStore;
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey, QuestionMethod};
 use super::rechecks::Rechecks;
+use super::token_cache::{DatedVerdict, TokenCache};
 use super::upstream::ReviewError;
+use crate::config::ReviewBudget;
 use crate::metrics::AuthorizationMetrics;
 
 /// How the gateway authorizes callers.
@@ -45,8 +49,10 @@ pub struct GuardSettings {
     pub allow_ttl: Duration,
     /// How long a denied access is cached.
     pub deny_ttl: Duration,
-    /// The permission of each open stream is checked again once within this interval.
+    /// Permissions of open streams that no event covers are checked again at most once in this interval.
     pub reauthorize_interval: Duration,
+    /// How many reviews these checks may send.
+    pub review_budget: ReviewBudget,
     /// How long an open stream continues after its permission was last confirmed, if it cannot be checked again.
     pub reauthorize_grace: Duration,
 }
@@ -74,6 +80,15 @@ pub struct Authorization {
     pub verdict: Arc<AccessVerdict>,
 }
 
+/// Who decides accesses.
+#[derive(Debug)]
+pub struct Deciders {
+    /// Decides each question that is not remembered.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// The roles that explain decisions.
+    pub policy: Arc<PolicyStore>,
+}
+
 /// Authenticates callers and authorizes their requests. Cheap to clone; all clones share caches and leases.
 #[derive(Clone, Debug)]
 pub struct Guard(Arc<GuardState>);
@@ -98,40 +113,48 @@ enum Denial {
 }
 
 impl Guard {
-    /// A guard that authenticates callers with `authenticator` and decides accesses with `authorizer`.
+    /// A guard that authenticates callers with `authenticator` and decides accesses with `deciders`.
     #[must_use]
     pub fn new(
         settings: GuardSettings,
         authenticator: Arc<Authenticator>,
-        authorizer: Arc<dyn Authorizer>,
+        deciders: Deciders,
         hasher: CredentialHasher,
         metrics: AuthorizationMetrics,
     ) -> Self {
-        let ttls = DecisionTtls {
+        let decides_by_roles = settings.mode == AuthorizerMode::Rbac;
+        let rules = DecisionRules {
+            decides_by_roles,
             allow: settings.allow_ttl,
             deny: settings.deny_ttl,
         };
         let times = RecheckTimes {
             interval: settings.reauthorize_interval,
             grace: settings.reauthorize_grace,
+            decides_by_roles,
         };
-        let decisions = match settings.mode {
-            // A cache lookup would take as long as deciding from memory.
-            AuthorizerMode::Rbac => Decisions::uncached(authorizer, metrics.clone()),
-            AuthorizerMode::SelfCheck | AuthorizerMode::Review => {
-                Decisions::new(authorizer, ttls, metrics.clone())
-            }
-        };
-        let decisions = Arc::new(decisions);
-        let credentials = Arc::clone(&authenticator) as _;
-        let rechecks = Rechecks::new(times, Arc::clone(&decisions), credentials, metrics);
+        let followed = Arc::new(Followed::default());
+        let decisions = Arc::new(Decisions::new(
+            deciders.authorizer,
+            deciders.policy,
+            Arc::clone(&followed),
+            rules,
+            metrics.clone(),
+        ));
+        let rechecks = Rechecks::new(
+            times,
+            settings.review_budget,
+            Arc::clone(&decisions),
+            Arc::clone(&authenticator) as _,
+            metrics,
+        );
         Self(Arc::new(GuardState {
             settings,
             authenticator,
             hasher,
             decisions,
             rechecks: Arc::new(rechecks),
-            followed: Arc::default(),
+            followed,
         }))
     }
 
@@ -163,26 +186,50 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
+        continuity: Continuity,
     ) -> Result<Caller, CallerDenial> {
-        let caller = self.0.authenticator.authenticate(headers, peer).await?;
+        let authenticator = &self.0.authenticator;
+        let caller = authenticator
+            .authenticate(headers, peer, continuity)
+            .await?;
         self.resolve_impersonation(caller, headers).await
     }
 
     /// Authorizes an access of a caller. All streams with the same access, caller and credential share the lease, which is revoked when
-    /// the access is no longer permitted.
+    /// the access is no longer permitted. A request that resumes a stream which held a lease within the last 30 s gets that lease, and
+    /// nothing is asked until an hour after the last confirmation.
     ///
     /// # Errors
     /// [`CallerRefusal::Forbidden`] if the access is denied, [`CallerRefusal::Forward`] if upstream has to decide,
-    /// [`CallerRefusal::Unauthorized`] if upstream rejects the caller's token, [`CallerRefusal::Undecided`] if the authorizer failed, and
-    /// [`CallerRefusal::Failed`] if the gateway cannot, or may not, ask it about this caller.
+    /// [`CallerRefusal::Unauthorized`] if upstream rejects the caller's token, [`CallerRefusal::Unverified`] if its token cannot be reviewed,
+    /// [`CallerRefusal::Undecided`] if the authorizer failed, and [`CallerRefusal::Failed`] if the gateway cannot, or may not, ask it about
+    /// this caller.
     pub async fn authorize(
         &self,
         caller: &Caller,
         access: &Access,
+        continuity: Continuity,
     ) -> Result<Authorization, CallerRefusal> {
         let question = self
             .question(caller, access.clone())
             .ok_or(CallerRefusal::Forward)?;
+        let credential = match self.proves_token(caller, &question.key) {
+            // The question is sent with the token and the impersonation headers, so its answer covers both.
+            true => None,
+            false => self.credential_requirement(caller),
+        };
+        let key = LeaseKey {
+            credential: credential.as_ref().and_then(Requirement::credential),
+            impersonator: caller.impersonator.clone(),
+            question: question.key.clone(),
+        };
+        if continuity == Continuity::Resumed {
+            let credential = credential.as_ref().map(Requirement::key);
+            if let Some((lease, verdict)) = self.0.rechecks.resumed(&key, credential) {
+                return Ok(Authorization { lease, verdict });
+            }
+        }
+        let authenticated_at = self.confirm_token(caller).await?;
         let decision = match self.decide(&question).await {
             Ok(decision) => decision,
             Err(Denial::Refused(refusal)) => return Err(refusal),
@@ -193,17 +240,46 @@ impl Guard {
             }
             Err(Denial::Denied(reason)) => return Err(forbidden(caller, access, reason)),
         };
-        let mut requirements = self.requirements(caller).await?;
-        let key = LeaseKey {
-            credential: requirements.iter().find_map(|(one, _)| one.credential()),
-            impersonator: caller.impersonator.clone(),
-            question: question.key.clone(),
-        };
+        let mut requirements = Vec::new();
+        if !self.proves_token(caller, &question.key) {
+            self.add_rights_of_impersonator(caller, &mut requirements)
+                .await?;
+        }
+        if let Some(credential) = credential {
+            requirements.push((credential, Confirmation::credential(authenticated_at)));
+        }
         requirements.push(self.requirement(question, &decision));
         Ok(Authorization {
-            lease: self.0.rechecks.lease(key, || requirements),
+            lease: self.0.rechecks.lease(key, &decision.verdict, requirements),
             verdict: decision.verdict,
         })
+    }
+
+    /// Whether the answer to a question also proves that the caller's token is valid.
+    fn proves_token(&self, caller: &Caller, key: &QuestionKey) -> bool {
+        self.0.settings.mode == AuthorizerMode::SelfCheck
+            && is_forwardable(&caller.credential)
+            && !key.is_shared()
+    }
+
+    /// The time as of which the caller's credential is valid. A token whose review is too old for a new request is reviewed again.
+    async fn confirm_token(&self, caller: &Caller) -> Result<Instant, CallerRefusal> {
+        let known_at = Instant::from_std(caller.authenticated_at);
+        let Credential::Token(token) = &caller.credential else {
+            return Ok(known_at);
+        };
+        if TokenCache::is_recent(known_at) {
+            return Ok(known_at);
+        }
+        let DatedVerdict { verdict, asked_at } =
+            self.0.authenticator.tokens().user(token, caller.peer).await;
+        match verdict {
+            Ok(Some(user)) if user == *caller.authenticated() => Ok(asked_at),
+            Ok(None) => Err(CallerRefusal::Unauthorized),
+            Err(ReviewError::Busy) => Err(CallerRefusal::Busy),
+            // A user who has changed is another caller: the client tries again, and is authenticated anew.
+            Ok(Some(_)) | Err(_) => Err(CallerRefusal::Unverified),
+        }
     }
 
     /// In whose name a request that memory cannot answer is forwarded. Only impersonation by callers with a certificate or a front proxy
@@ -318,31 +394,21 @@ impl Guard {
         Ok(acting_as(caller, request, headers))
     }
 
-    /// The requirements of open streams in addition to the access itself: the credential, and each right of an impersonator.
-    async fn requirements(
+    /// Adds each right of an impersonator, if the caller is one.
+    async fn add_rights_of_impersonator(
         &self,
         caller: &Caller,
-    ) -> Result<Vec<(Requirement, Confirmation)>, CallerRefusal> {
-        let mut requirements = Vec::new();
-        if self.0.settings.mode == AuthorizerMode::SelfCheck && is_forwardable(&caller.credential) {
-            // The question is sent with the token and the impersonation headers, so its answer covers both.
-            return Ok(requirements);
-        }
-        let authenticated = caller.authenticated();
-        let now = Confirmation {
-            at: Instant::now(),
-            is_doubtful: false,
+        requirements: &mut Vec<(Requirement, Confirmation)>,
+    ) -> Result<(), CallerRefusal> {
+        let Some(impersonator) = &caller.impersonator else {
+            return Ok(());
         };
-        requirements.extend(self.credential_requirement(caller).map(|one| (one, now)));
-        if caller.impersonator.is_none() {
-            return Ok(requirements);
-        }
         let parts = ImpersonationRequest::from_headers(&caller.impersonation)
             .ok()
             .flatten()
             .map_or_else(Vec::new, |one| one.parts);
         let impersonator = Caller {
-            user: Arc::clone(authenticated),
+            user: Arc::clone(impersonator),
             impersonator: None,
             ..caller.clone()
         };
@@ -359,7 +425,7 @@ impl Guard {
                 }
             }
         }
-        Ok(requirements)
+        Ok(())
     }
 
     /// A lease that depends only on the caller's credential. All forwarded requests with the same credential share it.
@@ -377,15 +443,16 @@ impl Guard {
             question: QuestionKey {
                 credentials: None,
                 user: Arc::default(),
-                access: no_access,
+                access: Arc::new(no_access),
             },
         };
-        let now = Confirmation {
-            at: Instant::now(),
-            is_doubtful: false,
+        let requirements = vec![(requirement, Confirmation::credential(Instant::now()))];
+        let verdict = AccessVerdict {
+            is_allowed: true,
+            reason: String::new(),
         };
         let rechecks = &self.0.rechecks;
-        rechecks.lease(key, || vec![(requirement, now)])
+        rechecks.lease(key, &Arc::new(verdict), requirements)
     }
 
     /// The requirement that the caller's credential stays valid; `None` for anonymous callers.
@@ -422,6 +489,7 @@ impl Guard {
         let confirmation = Confirmation {
             at: decision.asked_at,
             is_doubtful: !self.0.decisions.is_current(decision, &question.key),
+            explanation: decision.explanation,
         };
         (Requirement::Access(question), confirmation)
     }
@@ -435,7 +503,8 @@ impl Guard {
             AuthorizerMode::SelfCheck => QuestionMethod::SelfCheck,
             AuthorizerMode::Review | AuthorizerMode::Rbac => QuestionMethod::Review,
         };
-        method.question(caller, access, &self.0.hasher)
+        let authorizers = self.0.followed.authorizers();
+        method.question(caller, access, authorizers, &self.0.hasher)
     }
 
     async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, Denial> {

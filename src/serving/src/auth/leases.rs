@@ -1,21 +1,34 @@
 //! All leases, the requirements that they depend on, and when each requirement has to be checked again. Many leases may share a
 //! requirement, which is checked once for all of them. Time is an argument; `rechecks` runs the checks.
 
-use std::collections::HashMap;
+mod confirmation;
+mod record;
+mod requirement;
+mod times;
+
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
-use super::caller::{BearerToken, Credential};
-use super::changes::ScopeSet;
+use super::access_review::AccessVerdict;
+use super::caller::BearerToken;
+use super::changes::{ScopeSet, UserHash};
 use super::digest::Digest;
+use super::explanation::{Coverage, Explanation};
 use super::lease::{Lease, WeakLease};
-use super::question::{AccessQuestion, QuestionKey};
+use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::user::User;
 use crate::fairness::Peer;
+
+pub use confirmation::Confirmation;
+pub use record::CheckCause;
+use record::{DependentLease, LeaseRecord};
+pub use requirement::{Requirement, RequirementKey};
+pub use times::RecheckTimes;
 
 /// Streams with equal keys have the same lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,132 +41,51 @@ pub struct LeaseKey {
     pub question: QuestionKey,
 }
 
-/// A condition that must stay true, or the leases that depend on it are revoked.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
-pub enum Requirement {
-    /// An access is allowed.
-    Access(AccessQuestion),
-    /// A token is valid and belongs to a user.
-    Token {
-        /// The token.
-        token: BearerToken,
-        /// The keyed hash of the token.
-        digest: Digest,
-        /// The user.
-        user: Arc<User>,
-        /// The client whose share of permits pays for the checks.
-        payer: Peer,
-    },
-    /// The certificate of a client or a front proxy is valid.
-    Certificate {
-        /// The credential with the certificate chain.
-        credential: Credential,
-        /// The keyed hash of the chain.
-        digest: Digest,
-        /// The client whose share of permits pays for the checks.
-        payer: Peer,
-    },
-}
-
-/// Requirements with equal keys are the same requirement.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
-pub enum RequirementKey {
-    /// An access of a user.
-    Access(QuestionKey),
-    /// A token and its user. The user is part of the key because it may change.
-    Token(Digest, Arc<User>),
-    /// A certificate. Its user cannot change.
-    Certificate(Digest),
-}
-
-impl Requirement {
-    /// The keyed hash of the credential, if the requirement concerns one.
-    #[must_use]
-    pub const fn credential(&self) -> Option<Digest> {
-        match self {
-            Self::Access(_) => None,
-            Self::Token { digest, .. } | Self::Certificate { digest, .. } => Some(*digest),
-        }
-    }
-
-    /// The client whose share of permits pays for the checks.
-    #[must_use]
-    pub const fn payer(&self) -> Peer {
-        match self {
-            Self::Access(question) => question.payer,
-            Self::Token { payer, .. } | Self::Certificate { payer, .. } => *payer,
-        }
-    }
-
-    fn set_payer(&mut self, new_payer: Peer) {
-        match self {
-            Self::Access(question) => question.payer = new_payer,
-            Self::Token { payer, .. } | Self::Certificate { payer, .. } => *payer = new_payer,
-        }
-    }
-
-    /// The key of the requirement.
-    #[must_use]
-    pub fn key(&self) -> RequirementKey {
-        match self {
-            Self::Access(question) => RequirementKey::Access(question.key.clone()),
-            Self::Token { digest, user, .. } => RequirementKey::Token(*digest, Arc::clone(user)),
-            Self::Certificate { digest, .. } => RequirementKey::Certificate(*digest),
-        }
-    }
-}
-
-/// The last confirmation that a requirement is met.
-#[derive(Clone, Copy, Debug)]
-pub struct Confirmation {
-    /// The time as of which the requirement was met: for a review, when it was sent.
-    pub at: Instant,
-    /// Roles have changed since. The requirement has to be checked as soon as a stream depends on it.
-    pub is_doubtful: bool,
-}
-
-/// How often requirements are checked, and how long leases outlive the last confirmation.
-#[derive(Clone, Copy, Debug)]
-pub struct RecheckTimes {
-    /// Each requirement is checked once within this interval.
-    pub interval: Duration,
-    /// A lease is revoked when checks have been failing for this time.
-    pub grace: Duration,
-}
-
 /// All leases and their requirements.
 #[derive(Debug)]
 pub struct Leases {
     times: RecheckTimes,
-    leases: HashMap<LeaseKey, WeakLease, RandomState>,
+    leases: HashMap<LeaseKey, LeaseEntry, RandomState>,
     requirements: HashMap<RequirementKey, LeaseRecord, RandomState>,
+    /// Uids of pods and service accounts that are gone, with the time from which upstream refuses their tokens.
+    deleted: HashMap<Box<str>, Instant, RandomState>,
     /// Number of entries at which dropped and revoked leases are swept out before another one is added.
     sweep_len: usize,
+    /// The number of the last check.
+    check_number: u64,
 }
 
-/// A requirement, the state of its checks, and the leases that depend on it.
+/// A lease, with what a stream needs that resumes with it.
 #[derive(Debug)]
-struct LeaseRecord {
-    requirement: Requirement,
-    confirmed_at: Instant,
-    due_at: Instant,
-    /// Set while checks end without a result.
-    failing: Option<FailingCheck>,
-    /// A check is running, or waits for a permit.
-    is_in_flight: bool,
-    /// Roles changed while a check was in flight, so its result may be outdated.
-    is_doubtful: bool,
-    leases: Vec<WeakLease>,
+struct LeaseEntry {
+    lease: WeakLease,
+    verdict: Arc<AccessVerdict>,
+    /// The lease, and when a stream was last seen to hold it.
+    recent: Option<(Lease, Instant)>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct FailingCheck {
-    /// When the first failed check began.
-    since: Instant,
-    /// From the next failure to the check after it.
-    retry_delay: Duration,
+/// A requirement that is to be checked.
+#[derive(Debug)]
+pub struct DueCheck<'a> {
+    /// Why it is checked.
+    pub cause: CheckCause,
+    /// The client whose share of permits pays.
+    pub payer: Peer,
+    /// Later numbers take the place of earlier ones.
+    pub number: u64,
+    record: &'a LeaseRecord,
+    asker: &'a DependentLease,
+}
+
+impl DueCheck<'_> {
+    /// The requirement, asked about in the name of a caller whose streams depend on it.
+    #[must_use]
+    pub fn requirement(&self) -> Requirement {
+        match &self.asker.question {
+            Some(question) => Requirement::Access(question.clone()),
+            None => self.record.requirement.clone(),
+        }
+    }
 }
 
 /// The result of [`Leases::scan`].
@@ -163,6 +95,23 @@ pub struct LeaseScan {
     pub revoked: usize,
     /// Number of leases that streams hold.
     pub held: usize,
+    /// When the requirement was confirmed whose confirmation is the oldest; `None` if no stream depends on any.
+    pub oldest: Option<Instant>,
+}
+
+/// A decision that a change of roles may concern.
+#[derive(Clone, Debug)]
+pub struct ChangedAccess {
+    /// The question.
+    pub key: QuestionKey,
+    /// Whether roles have changed that may affect it.
+    pub has_changed: bool,
+    /// What made it allowed before.
+    pub explanation: Explanation,
+    /// When it was asked.
+    pub asked_at: Instant,
+    /// Whether the answer also says that the caller may impersonate the user, which roles about the access do not show.
+    pub is_impersonated: bool,
 }
 
 impl Leases {
@@ -173,7 +122,9 @@ impl Leases {
             times,
             leases: HashMap::default(),
             requirements: HashMap::default(),
+            deleted: HashMap::default(),
             sweep_len: SWEEP_LEN_MIN,
+            check_number: 0,
         }
     }
 
@@ -181,31 +132,46 @@ impl Leases {
     pub fn lease(
         &mut self,
         key: LeaseKey,
-        requirements: impl FnOnce() -> Vec<(Requirement, Confirmation)>,
+        verdict: &Arc<AccessVerdict>,
+        requirements: Vec<(Requirement, Confirmation)>,
         now: Instant,
     ) -> Lease {
-        let existing = self.leases.get(&key).and_then(WeakLease::upgrade);
+        let existing = self.leases.get(&key).and_then(|one| one.lease.upgrade());
         if let Some(lease) = existing.filter(|lease| !lease.is_revoked()) {
+            for (requirement, confirmation) in requirements {
+                if let Some(record) = self.requirements.get_mut(&requirement.key()) {
+                    record.reconfirm(confirmation, self.times, now);
+                }
+            }
             return lease;
         }
-        if self.leases.len() + self.requirements.len() >= self.sweep_len {
+        if self.len() >= self.sweep_len {
             self.sweep();
         }
         let lease = Lease::new();
         let is_own = key.impersonator.is_none();
-        for (requirement, confirmation) in requirements() {
-            let payer = requirement.payer();
+        for (requirement, confirmation) in requirements {
+            let dependent = DependentLease {
+                lease: lease.downgrade(),
+                question: match &requirement {
+                    Requirement::Access(question) => Some(question.clone()),
+                    Requirement::Token { .. } | Requirement::Certificate { .. } => None,
+                },
+                payer: requirement.payer(),
+                is_own,
+            };
             let record = self.record(requirement, confirmation, now);
-            if is_own {
-                // The user pays for its own streams, so that their checks do not wait behind those of an impersonator.
-                record.requirement.set_payer(payer);
-            }
             if record.leases.len() == record.leases.capacity() {
-                record.leases.retain(is_valid);
+                record.leases.retain(DependentLease::is_valid);
             }
-            record.leases.push(lease.downgrade());
+            record.leases.push(dependent);
         }
-        self.leases.insert(key, lease.downgrade());
+        let entry = LeaseEntry {
+            lease: lease.downgrade(),
+            verdict: Arc::clone(verdict),
+            recent: None,
+        };
+        self.leases.insert(key, entry);
         lease
     }
 
@@ -216,125 +182,308 @@ impl Leases {
         confirmation: Confirmation,
         now: Instant,
     ) -> &mut LeaseRecord {
-        let next = confirmation.at + self.delay();
         match self.requirements.entry(requirement.key()) {
             Entry::Occupied(known) => {
                 let record = known.into_mut();
-                record.reconfirm(confirmation, next, now);
+                record.reconfirm(confirmation, self.times, now);
                 record
             }
-            Entry::Vacant(new) => new.insert(LeaseRecord {
-                requirement,
-                confirmed_at: confirmation.at,
-                due_at: match confirmation.is_doubtful {
-                    true => now,
-                    // Never in the past: an old confirmation is checked before its age can count.
-                    false => now.max(next),
-                },
-                failing: None,
-                is_in_flight: false,
-                is_doubtful: false,
-                leases: Vec::new(),
-            }),
+            Entry::Vacant(new) => {
+                new.insert(LeaseRecord::new(requirement, confirmation, self.times, now))
+            }
         }
     }
 
-    /// The time from a confirmation to the next check: random, 50 to 85 % of the interval. Requirements that were confirmed together are
-    /// then not checked together, and the check still ends within the interval.
-    fn delay(&self) -> Duration {
-        self.times
-            .interval
-            .mul_f64(0.5 + 0.35 * crate::resource::fraction())
+    /// The lease of a stream that resumes, with its verdict: a stream held it within the last 30 s, and everything that it depends on was
+    /// confirmed within the hour and is not in doubt. `credential` is what authenticates the caller, if that is a requirement of its own.
+    #[must_use]
+    pub fn resumed(
+        &self,
+        key: &LeaseKey,
+        credential: Option<RequirementKey>,
+        now: Instant,
+    ) -> Option<(Lease, Arc<AccessVerdict>)> {
+        let entry = self
+            .leases
+            .get(key)
+            .filter(|_| key.impersonator.is_none())?;
+        let (lease, held_at) = entry.recent.as_ref()?;
+        let is_recent = now.saturating_duration_since(*held_at) <= RESUMED_MAX;
+        let access = RequirementKey::Access(key.question.clone());
+        let mut requirements = credential.into_iter().chain([access]);
+        let is_reliable = requirements.all(|one| {
+            let record = self.requirements.get(&one);
+            record.is_some_and(|record| record.is_reliable(now))
+        });
+        (is_recent && is_reliable && !lease.is_revoked())
+            .then(|| (lease.clone(), Arc::clone(&entry.verdict)))
     }
 
-    /// Revokes leases whose requirements could not be checked for the grace, or were not confirmed for `UNCONFIRMED_MAX` and the grace
-    /// whatever happened. Drops entries without leases. A check that is late has not failed: with many streams, or a slow upstream, it
-    /// may have to wait.
-    pub fn scan(&mut self, now: Instant) -> LeaseScan {
+    /// Revokes leases whose requirements could not be checked for the grace, or were not confirmed for an hour and the grace whatever
+    /// happened. Drops entries without leases. A check that is late has not failed: with many streams, or a slow upstream, it may have
+    /// to wait.
+    ///
+    /// With `is_opaque`, answers to one token no longer count for another: leases that stand on such an answer are revoked.
+    pub fn scan(&mut self, is_opaque: bool, now: Instant) -> LeaseScan {
         let mut scan = LeaseScan::default();
         let grace = self.times.grace;
-        self.requirements.retain(|_, record| {
-            record.leases.retain(is_valid);
-            if record.leases.is_empty() {
-                return record.is_in_flight;
+        self.expect_deleted(now);
+        for (key, entry) in &mut self.leases {
+            match entry.lease.upgrade().filter(is_held) {
+                Some(lease) => {
+                    scan.held += 1;
+                    if key.question.text_len() <= RESUMED_TEXT_LEN_MAX {
+                        entry.recent = Some((lease, now));
+                    }
+                }
+                None => {
+                    let is_old = |(_, held_at): &(Lease, Instant)| {
+                        now.saturating_duration_since(*held_at) > RESUMED_MAX
+                    };
+                    entry.recent.take_if(|recent| is_old(recent));
+                }
             }
-            let has_streams = record.leases.iter().any(is_held);
-            let elapsed = |since: Instant| now.saturating_duration_since(since);
-            let is_failing = record
-                .failing
-                .is_some_and(|failing| elapsed(failing.since) >= grace);
-            // A remembered answer may be as old when a stream begins; then its check has the grace, too.
-            let is_unconfirmed = elapsed(record.confirmed_at) >= UNCONFIRMED_MAX + grace
-                && elapsed(record.due_at) >= grace;
-            if (is_failing || is_unconfirmed) && has_streams {
-                scan.revoked += record.revoke();
+        }
+        self.requirements.retain(|_, record| {
+            record.leases.retain(DependentLease::is_valid);
+            if record.leases.is_empty() {
+                return record.in_flight.is_some();
+            }
+            if !record.leases.iter().any(DependentLease::is_held) {
+                return true;
+            }
+            if is_opaque {
+                scan.revoked += record.revoke(DependentLease::stands_on_another);
+            }
+            if record.is_over(grace, now) {
+                scan.revoked += record.revoke(|_| true);
                 return false;
             }
+            let oldest = scan.oldest.get_or_insert(record.confirmed_at);
+            *oldest = (*oldest).min(record.confirmed_at);
             true
         });
-        scan.held = self.leases.values().filter(|lease| is_held(lease)).count();
         self.sweep();
         scan
     }
 
-    /// Passes the requirements that are due now to `accept`, those with the oldest confirmation first. An accepted requirement is in
-    /// flight until [`confirm`](Self::confirm), [`fail`](Self::fail) or [`refuse`](Self::refuse) is called. The others stay due.
-    pub fn offer_due(&mut self, now: Instant, mut accept: impl FnMut(&Requirement) -> bool) {
-        let mut due: Vec<_> = self
-            .requirements
-            .values_mut()
-            .filter(|record| record.due_at <= now && !record.is_in_flight)
-            .filter(|record| record.leases.iter().any(is_held))
-            .collect();
-        due.sort_by_key(|record| record.confirmed_at);
-        for record in due {
-            record.is_in_flight = accept(&record.requirement);
+    /// Passes the requirements that are due now to `accept`: those of events first, those without an event or a budget next, the rest by the
+    /// age of their confirmation, and not more of these than `sweep_max`. An accepted requirement is in flight until
+    /// [`confirm`](Self::confirm), [`fail`](Self::fail) or [`refuse`](Self::refuse) is called. The others stay due. Returns how many of
+    /// the last kind were accepted.
+    pub fn offer_due(
+        &mut self,
+        coverage: Coverage,
+        sweep_max: usize,
+        now: Instant,
+        mut accept: impl FnMut(&DueCheck<'_>) -> bool,
+    ) -> usize {
+        let times = self.times;
+        let (mut due, mut sweep) = (Vec::new(), Vec::new());
+        for record in self.requirements.values_mut() {
+            match record.cause(coverage, times, now) {
+                Some(CheckCause::Sweep) => sweep.push((CheckCause::Sweep, record)),
+                Some(cause) => due.push((cause, record)),
+                None => {}
+            }
         }
+        due.sort_unstable_by_key(|(cause, record)| {
+            (*cause != CheckCause::Event, record.confirmed_at)
+        });
+        let age = |(_, record): &(CheckCause, &mut LeaseRecord)| record.confirmed_at;
+        // A few more, because some may find no permit; sorting all of them each second would take long.
+        let swept_at_most = sweep_max.saturating_mul(4);
+        if sweep.len() > swept_at_most {
+            sweep.select_nth_unstable_by_key(swept_at_most, age);
+            sweep.truncate(swept_at_most);
+        }
+        sweep.sort_unstable_by_key(age);
+        due.append(&mut sweep);
+        let mut swept = 0;
+        for (cause, record) in due {
+            if cause == CheckCause::Sweep && swept >= sweep_max {
+                break;
+            }
+            let Some(asker) = record.asker() else {
+                continue;
+            };
+            let number = self.check_number + 1;
+            let is_accepted = accept(&DueCheck {
+                cause,
+                payer: asker.payer,
+                number,
+                record,
+                asker,
+            });
+            if is_accepted {
+                self.check_number = number;
+                swept += usize::from(cause == CheckCause::Sweep);
+                record.begin(number, cause);
+            }
+        }
+        swept
     }
 
-    /// Records that a check found the requirement met as of `at`.
-    pub fn confirm(&mut self, key: &RequirementKey, at: Instant, now: Instant) {
-        let delay = self.delay();
+    /// Whether this check has not been replaced by another one.
+    #[must_use]
+    pub fn is_wanted(&self, key: &RequirementKey, number: u64) -> bool {
+        let record = self.requirements.get(key);
+        let in_flight = record.and_then(|record| record.in_flight);
+        in_flight.is_some_and(|check| check.number == number)
+    }
+
+    /// Records that a check found the requirement met.
+    pub fn confirm(
+        &mut self,
+        key: &RequirementKey,
+        number: u64,
+        confirmation: Confirmation,
+        now: Instant,
+    ) {
         if let Some(record) = self.requirements.get_mut(key) {
-            let was_doubtful = std::mem::take(&mut record.is_doubtful);
-            record.confirmed_at = record.confirmed_at.max(at);
-            record.failing = None;
-            record.is_in_flight = false;
-            record.due_at = if was_doubtful { now } else { at + delay };
+            record.confirm(number, confirmation, self.times, now);
         }
     }
 
     /// Records that a check that began at `began_at` failed without a result. The next one follows after 5 s, then 10 s and so on up to
     /// 60 s, but never after more than a quarter of the interval.
-    pub fn fail(&mut self, key: &RequirementKey, began_at: Instant, now: Instant) {
-        let delay_max = RETRY_DELAY_MAX.min(self.times.interval / 4);
+    pub fn fail(&mut self, key: &RequirementKey, number: u64, began_at: Instant, now: Instant) {
         if let Some(record) = self.requirements.get_mut(key) {
-            let failing = record.failing.get_or_insert(FailingCheck {
-                since: began_at,
-                retry_delay: RETRY_DELAY_MIN,
-            });
-            record.due_at = now + failing.retry_delay.min(delay_max);
-            failing.retry_delay = (failing.retry_delay * 2).min(RETRY_DELAY_MAX);
-            record.is_in_flight = false;
+            record.fail(number, began_at, self.times, now);
         }
     }
 
     /// Records that a requirement is not met: revokes the leases that depend on it. Returns the number of those with streams.
     pub fn refuse(&mut self, key: &RequirementKey) -> usize {
         let record = self.requirements.remove(key);
-        record.map_or(0, |mut record| record.revoke())
+        record.map_or(0, |mut record| record.revoke(|_| true))
     }
 
-    /// Makes the accesses due that changes of roles may affect.
-    pub fn mark_doubtful(&mut self, scopes: &ScopeSet, now: Instant) {
-        for (key, record) in &mut self.requirements {
-            if let RequirementKey::Access(question) = key
-                && scopes.covers(&question.user, &question.access)
+    /// Records that upstream rejected the token in whose name a shared access was asked about: the leases of that token are revoked, its
+    /// other leases are checked now, and the access is asked about in another name. Returns the number of revoked leases with streams.
+    pub fn reject_asker(
+        &mut self,
+        key: &RequirementKey,
+        number: u64,
+        rejected: &BearerToken,
+        now: Instant,
+    ) -> usize {
+        let mut revoked = 0;
+        if let Some(record) = self.requirements.get_mut(key) {
+            revoked = record.revoke(|one| match &one.question {
+                Some(question) => match &question.identity {
+                    QuestionIdentity::Caller { token, .. } => token == rejected,
+                    QuestionIdentity::Gateway | QuestionIdentity::Impersonated => false,
+                },
+                None => false,
+            });
+            record.ask_another(number, now);
+        }
+        for record in self.requirements.values_mut() {
+            if let Requirement::Token { token, .. } = &record.requirement
+                && token == rejected
             {
-                record.due_at = record.due_at.min(now);
-                record.is_doubtful |= record.is_in_flight;
+                record.expect(now);
             }
         }
+        revoked
+    }
+
+    /// Makes due what these users may do.
+    pub fn expect_users(&mut self, users: &HashSet<UserHash>, now: Instant) {
+        for (key, record) in &mut self.requirements {
+            if let RequirementKey::Access(question) = key
+                && users.contains(&UserHash::of(&question.user))
+            {
+                record.expect(now);
+            }
+        }
+    }
+
+    /// The accesses that a change of roles in these scopes may concern.
+    #[must_use]
+    pub fn changed_accesses(&self, scopes: &ScopeSet) -> Vec<ChangedAccess> {
+        let records = self.requirements.iter().filter_map(|(key, record)| {
+            let RequirementKey::Access(question) = key else {
+                return None;
+            };
+            let has_changed = scopes.covers(&question.access);
+            scopes.may_explain(&question.access).then(|| ChangedAccess {
+                has_changed,
+                key: question.clone(),
+                explanation: record.explanation,
+                asked_at: record.confirmed_at,
+                is_impersonated: record.leases.iter().any(|one| !one.is_own),
+            })
+        });
+        records.collect()
+    }
+
+    /// Makes an access due that roles no longer explain.
+    pub fn expect_access(&mut self, key: QuestionKey, now: Instant) {
+        if let Some(record) = self.requirements.get_mut(&RequirementKey::Access(key)) {
+            record.explanation = Explanation::None;
+            record.expect_twice(now);
+        }
+    }
+
+    /// Records that roles explain an access that was allowed before.
+    pub fn explain_access(&mut self, key: QuestionKey) {
+        if let Some(record) = self.requirements.get_mut(&RequirementKey::Access(key)) {
+            record.explanation = Explanation::Roles;
+        }
+    }
+
+    /// Records that pods or service accounts are gone. Upstream believes their tokens for some seconds more, so these are reviewed after that.
+    pub fn delete_bound_objects(&mut self, uids: Vec<Box<str>>, now: Instant) {
+        for uid in uids {
+            if self.deleted.len() < DELETED_MAX {
+                self.deleted.insert(uid, now + DELETED_DELAY);
+            }
+        }
+    }
+
+    /// Makes the tokens due that are bound to what is gone, also those that were reviewed shortly after the deletion.
+    fn expect_deleted(&mut self, now: Instant) {
+        if self.deleted.is_empty() {
+            return;
+        }
+        self.deleted
+            .retain(|_, gone_at| now.saturating_duration_since(*gone_at) < DELETED_KEPT);
+        for record in self.requirements.values_mut() {
+            let Requirement::Token { user, .. } = &record.requirement else {
+                continue;
+            };
+            let uids = [user.pod_uid(), Some(&user.uid)];
+            let gone_at = uids
+                .into_iter()
+                .flatten()
+                .filter_map(|uid| self.deleted.get(uid))
+                .min();
+            if let Some(gone_at) = gone_at.filter(|gone_at| record.confirmed_at < **gone_at) {
+                let gone_at = *gone_at;
+                // A check in flight began after that, or is repeated.
+                if record.in_flight.is_none() {
+                    record.expect(gone_at);
+                }
+            }
+        }
+    }
+
+    /// The same access as two callers ask about it who count as one user; `None` if there are no such callers. `fraction`, from 0 to 1,
+    /// chooses among all.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "any of them will do"
+    )]
+    pub fn shared_question(&self, fraction: f64) -> Option<[AccessQuestion; 2]> {
+        let records = self.requirements.values();
+        let mut shared: Vec<_> = records.filter_map(LeaseRecord::two_askers).collect();
+        let at = (fraction * shared.len() as f64) as usize;
+        (at < shared.len()).then(|| shared.swap_remove(at).map(AccessQuestion::clone))
     }
 
     /// Number of entries for leases and requirements, including those that the next sweep drops.
@@ -351,63 +500,33 @@ impl Leases {
 
     /// Drops leases that are revoked or no longer referenced, and requirements without leases.
     fn sweep(&mut self) {
-        self.leases.retain(|_, lease| is_valid(lease));
-        self.requirements
-            .retain(|_, record| record.is_in_flight || record.leases.iter().any(is_valid));
+        self.leases.retain(|_, entry| {
+            let lease = entry.lease.upgrade();
+            lease.is_some_and(|lease| !lease.is_revoked())
+        });
+        self.requirements.retain(|_, record| {
+            record.in_flight.is_some() || record.leases.iter().any(DependentLease::is_valid)
+        });
         self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
     }
 }
 
-impl LeaseRecord {
-    /// Takes over the answer to a new request, after which the check would be due at `next`.
-    fn reconfirm(&mut self, confirmation: Confirmation, next: Instant, now: Instant) {
-        if confirmation.is_doubtful {
-            self.due_at = self.due_at.min(now);
-            return;
-        }
-        // What is remembered of a token is older than its confirmation says.
-        let is_access = matches!(self.requirement, Requirement::Access(_));
-        if is_access && confirmation.at > self.confirmed_at && self.failing.is_none() {
-            self.confirmed_at = confirmation.at;
-            // What is due stays due: roles may have changed since the question.
-            if self.due_at > now {
-                self.due_at = self.due_at.max(next);
-            }
-        }
-    }
-
-    /// Revokes all leases. Returns the number of those that streams held.
-    fn revoke(&mut self) -> usize {
-        let mut revoked = 0;
-        for lease in self.leases.drain(..).filter_map(|lease| lease.upgrade()) {
-            if !lease.is_revoked() {
-                revoked += usize::from(lease.stream_count() > 0);
-                lease.revoke();
-            }
-        }
-        revoked
-    }
-}
-
-/// Whether the lease is still referenced and not revoked.
-fn is_valid(lease: &WeakLease) -> bool {
-    lease.upgrade().is_some_and(|lease| !lease.is_revoked())
-}
-
 /// Whether streams hold the lease and it is not revoked.
-fn is_held(lease: &WeakLease) -> bool {
-    let lease = lease.upgrade();
-    lease.is_some_and(|lease| !lease.is_revoked() && lease.stream_count() > 0)
+fn is_held(lease: &Lease) -> bool {
+    !lease.is_revoked() && lease.stream_count() > 0
 }
 
-/// No stream continues for longer than this and the grace without a confirmation: an hour, less what a remembered token may be older than
-/// the request that opened the stream.
-const UNCONFIRMED_MAX: Duration = Duration::from_secs(57 * 60);
+/// A stream that begins within this time after one that held its lease continues it.
+const RESUMED_MAX: Duration = Duration::from_secs(30);
+/// Leases of longer questions, in bytes, are not kept for streams that resume.
+const RESUMED_TEXT_LEN_MAX: usize = 2048;
 
-/// From a failed check to the next one.
-const RETRY_DELAY_MIN: Duration = Duration::from_secs(5);
-
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
+/// From the deletion of a pod or a service account to the review of its tokens: the API server remembers tokens for 10 s.
+const DELETED_DELAY: Duration = Duration::from_secs(11);
+/// How long uids of what is gone are kept: longer than a token's review can take.
+const DELETED_KEPT: Duration = Duration::from_secs(60);
+/// Maximum number of such uids. Tokens of further ones are reviewed within the hour.
+const DELETED_MAX: usize = 200_000;
 
 /// Minimum number of entries before a sweep.
 const SWEEP_LEN_MIN: usize = 1024;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::access::Access;
 use super::access_review::AccessVerdict;
-use super::decisions::Authorizer;
+use super::authorizer::Authorizer;
 use super::question::AccessQuestion;
 use super::rbac::{RbacDecision, RbacPolicy};
 use super::upstream::{ReviewError, ReviewPurpose};

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use super::access::Access;
 use super::caller::{BearerToken, Caller, Credential};
 use super::digest::{CredentialHasher, Digest};
+use super::followed::AuthorizerState;
 use super::user::User;
 use crate::fairness::Peer;
 
@@ -15,6 +16,8 @@ use crate::fairness::Peer;
 pub struct AccessQuestion {
     /// The identity in whose name the review is sent.
     pub identity: QuestionIdentity,
+    /// The user about whom upstream is asked, with all attributes.
+    pub subject: Arc<User>,
     /// The client whose share of permits pays for the review: the authenticated caller, also if it impersonates another user.
     pub payer: Peer,
     /// The user and the access, and what else the answer depends on.
@@ -42,13 +45,19 @@ pub enum QuestionIdentity {
 pub struct QuestionKey {
     /// Digest of the token and the impersonation headers, if the review is sent with the caller's credentials.
     pub credentials: Option<Digest>,
-    /// The user who performs the access.
+    /// The user who performs the access; without what tells its tokens apart, if upstream's authorizers do not read that.
     pub user: Arc<User>,
-    /// The access.
-    pub access: Access,
+    /// The access; shared, because many tables have the key.
+    pub access: Arc<Access>,
 }
 
 impl QuestionKey {
+    /// Whether the answer holds for all tokens of the user. An answer to a caller's own review holds for its token alone.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.credentials.is_none()
+    }
+
     /// Length of all strings in bytes.
     #[must_use]
     pub fn text_len(&self) -> usize {
@@ -102,15 +111,23 @@ pub enum QuestionMethod {
 
 impl QuestionMethod {
     /// The question whether the caller, as the user as whom it acts, may perform an access. `None` for anonymous callers with
-    /// `SelfCheck`: by default they may not send self-reviews, so upstream has to decide.
+    /// `SelfCheck`: by default they may not send self-reviews, so upstream has to decide. If upstream's authorizers are transparent, all
+    /// tokens of a user have equal questions, unless they impersonate others.
     #[must_use]
     pub fn question(
         self,
         caller: &Caller,
         access: Access,
+        authorizers: AuthorizerState,
         hasher: &CredentialHasher,
     ) -> Option<AccessQuestion> {
-        let user = Arc::clone(&caller.user);
+        let is_shared =
+            authorizers == AuthorizerState::Transparent && caller.impersonator.is_none();
+        let subject = Arc::clone(&caller.user);
+        let user = match is_shared {
+            true => subject.principal(),
+            false => Arc::clone(&subject),
+        };
         let payer = caller.peer;
         let (identity, credentials) = match (self, &caller.credential) {
             (Self::Review, _) => (QuestionIdentity::Gateway, None),
@@ -120,22 +137,23 @@ impl QuestionMethod {
             }
             (Self::SelfCheck, Credential::Token(token)) => {
                 let impersonation = Arc::clone(&caller.impersonation);
-                let digest = hasher.digest(token, &impersonation);
+                let digest = (!is_shared).then(|| hasher.digest(token, &impersonation));
                 let token = token.clone();
                 let identity = QuestionIdentity::Caller {
                     token,
                     impersonation,
                 };
-                (identity, Some(digest))
+                (identity, digest)
             }
         };
         let key = QuestionKey {
             credentials,
             user,
-            access,
+            access: Arc::new(access),
         };
         Some(AccessQuestion {
             identity,
+            subject,
             payer,
             key,
         })

@@ -1,10 +1,13 @@
 //! Checks the requirements of open streams again: at an interval, and one second after changes of roles. One task owns the queue of
 //! checks; it scans the leases, starts the checks that are due, and revokes leases whose requirements are no longer met.
 
+mod budget;
 mod check;
+mod contradiction;
 mod queue;
 mod task;
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,17 +15,21 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::access_review::AccessVerdict;
 use super::authenticator::Authenticator;
 use super::caller::{BearerToken, Credential};
-use super::changes::{RoleScope, ScopeSet};
+use super::changes::{RoleScope, ScopeSet, UserHash};
 use super::decisions::Decisions;
+use super::followed::Followed;
 use super::lease::Lease;
-use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement};
+use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
 use super::question::{AccessQuestion, QuestionIdentity};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
+use super::user::User;
+use crate::config::ReviewBudget;
 use crate::fairness::Peer;
-use crate::metrics::{AuthorizationMetrics, Label, Revocation};
+use crate::metrics::{AuthorizationMetrics, Label, ReviewCause, Revocation};
 
 /// Decides whether credentials are still valid. Tests replace it.
 pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
@@ -76,19 +83,25 @@ pub struct Rechecks {
     leases: Mutex<Leases>,
     decisions: Arc<Decisions>,
     credentials: Arc<dyn CredentialAuthority>,
-    /// Scopes of role changes whose affected requirements have not been marked as due yet.
+    followed: Arc<Followed>,
+    /// Changes of roles whose consequences have not been looked for yet.
     changes: Mutex<ScopeSet>,
     change: Notify,
+    /// Users who were denied an access that was allowed before.
+    denied: Mutex<HashSet<UserHash>>,
+    budget: ReviewBudget,
     times: RecheckTimes,
     metrics: AuthorizationMetrics,
 }
 
 /// The result of a check.
 enum CheckResult {
-    /// The requirement was met when the question was sent, at this time.
-    Confirmed(Instant),
+    /// The requirement was met when the question was sent.
+    Confirmed(Confirmation),
     /// The requirement is not met.
     Refused(Revocation),
+    /// The token in whose name a shared access was asked about is no longer valid.
+    AskerRejected(BearerToken),
     /// The check had no result.
     Failed,
 }
@@ -98,16 +111,21 @@ impl Rechecks {
     #[must_use]
     pub fn new(
         times: RecheckTimes,
+        budget: ReviewBudget,
         decisions: Arc<Decisions>,
         credentials: Arc<dyn CredentialAuthority>,
         metrics: AuthorizationMetrics,
     ) -> Self {
+        let followed = Arc::clone(decisions.followed());
         Self {
             leases: Mutex::new(Leases::new(times)),
             decisions,
             credentials,
+            followed,
             changes: Mutex::default(),
             change: Notify::new(),
+            denied: Mutex::default(),
+            budget,
             times,
             metrics,
         }
@@ -117,26 +135,60 @@ impl Rechecks {
     pub fn lease(
         &self,
         key: LeaseKey,
-        requirements: impl FnOnce() -> Vec<(Requirement, Confirmation)>,
+        verdict: &Arc<AccessVerdict>,
+        requirements: Vec<(Requirement, Confirmation)>,
     ) -> Lease {
-        self.leases().lease(key, requirements, Instant::now())
+        self.leases()
+            .lease(key, verdict, requirements, Instant::now())
+    }
+
+    /// The lease of a stream that resumes; see [`Leases::resumed`].
+    pub fn resumed(
+        &self,
+        key: &LeaseKey,
+        credential: Option<RequirementKey>,
+    ) -> Option<(Lease, Arc<AccessVerdict>)> {
+        let resumed = self.leases().resumed(key, credential, Instant::now())?;
+        self.metrics.resumed.inc();
+        Some(resumed)
     }
 
     /// Notifies of a change of roles: the decisions that it may affect are invalidated now, and the requirements that it may affect are
-    /// checked after `SETTLING_TIME`.
+    /// looked at after `SETTLING_TIME`.
     pub fn roles_changed(&self, scope: RoleScope) {
         let mut scopes = ScopeSet::default();
         scopes.insert(scope.clone());
         self.decisions.forget(&scopes);
-        let mut changes = self.changes.lock();
-        changes.insert(scope);
-        drop(changes);
+        self.changes.lock().insert(scope);
         self.change.notify_one();
     }
 
     /// Notifies that pods or service accounts with these uids are gone.
     pub fn bound_objects_deleted(&self, uids: Vec<Box<str>>) {
-        drop(uids);
+        self.leases().delete_bound_objects(uids, Instant::now());
+    }
+
+    /// A user was denied what was allowed before. The client may return with another access, such as a list before its watch, so all
+    /// decisions about the user are invalidated.
+    fn user_denied(&self, user: &User) {
+        let user = UserHash::of(user);
+        self.decisions.forget_user(user);
+        self.denied.lock().insert(user);
+    }
+
+    fn count_review(&self, requirement: &Requirement, cause: ReviewCause) {
+        match requirement {
+            Requirement::Token { .. } => self.metrics.token_reviews.inc(cause),
+            Requirement::Access(question) => {
+                let (user, access) = (&question.key.user, &question.key.access);
+                let is_local =
+                    self.times.decides_by_roles && self.decisions.policy().explains(user, access);
+                if !is_local {
+                    self.metrics.access_reviews.inc(cause);
+                }
+            }
+            Requirement::Certificate { .. } => {}
+        }
     }
 
     fn record_revocations(&self, reason: Revocation, count: usize) {
@@ -154,51 +206,53 @@ impl Rechecks {
     }
 
     async fn check(&self, requirement: &Requirement) -> CheckResult {
+        let confirmed = CheckResult::Confirmed(Confirmation::credential(Instant::now()));
         match requirement {
             Requirement::Access(question) => self.check_access(question).await,
             Requirement::Token { token, user, .. } => {
-                let at = Instant::now();
                 match self.credentials.recheck_token(token).await {
-                    Ok(Some(current)) if *current == **user => CheckResult::Confirmed(at),
+                    Ok(Some(current)) if *current == **user => confirmed,
                     Ok(_) => CheckResult::Refused(Revocation::Unauthenticated),
                     Err(_) => CheckResult::Failed,
                 }
             }
             Requirement::Certificate {
                 credential, payer, ..
-            } => {
-                let at = Instant::now();
-                match self.credentials.is_trusted(credential, *payer).await {
-                    Some(true) => CheckResult::Confirmed(at),
-                    Some(false) => CheckResult::Refused(Revocation::Unauthenticated),
-                    None => CheckResult::Failed,
-                }
-            }
+            } => match self.credentials.is_trusted(credential, *payer).await {
+                Some(true) => confirmed,
+                Some(false) => CheckResult::Refused(Revocation::Unauthenticated),
+                None => CheckResult::Failed,
+            },
         }
     }
 
     async fn check_access(&self, question: &AccessQuestion) -> CheckResult {
         let error = match self.decisions.recheck(question).await {
             Ok(decision) if decision.verdict.is_allowed => {
-                return CheckResult::Confirmed(decision.asked_at);
+                return CheckResult::Confirmed(Confirmation {
+                    at: decision.asked_at,
+                    is_doubtful: !self.decisions.is_current(&decision, &question.key),
+                    explanation: decision.explanation,
+                });
             }
             Ok(_) => {
-                // The client may return with another access, such as a list before its watch, so all decisions about the user are
-                // invalidated.
-                self.roles_changed(RoleScope::User(question.key.user.name.clone()));
+                self.user_denied(&question.key.user);
                 return CheckResult::Refused(Revocation::Denied);
             }
             Err(error) => error,
         };
         match (&question.identity, error) {
             (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
-                self.decisions.forget_one(&question.key).await;
                 self.credentials.forget(token).await;
+                if question.key.is_shared() {
+                    return CheckResult::AskerRejected(token.clone());
+                }
+                self.decisions.forget_one(&question.key).await;
                 CheckResult::Refused(Revocation::Unauthenticated)
             }
             (_, ReviewError::SelfReviewForbidden) => {
                 // None of the accesses that were allowed to this caller can be confirmed any more.
-                self.roles_changed(RoleScope::User(question.key.user.name.clone()));
+                self.user_denied(&question.key.user);
                 CheckResult::Refused(Revocation::Denied)
             }
             (

@@ -17,7 +17,7 @@ use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
 use crate::fairness::Peer;
-use crate::metrics::{AuthenticationMetrics, TokenCacheLookup};
+use crate::metrics::{AuthenticationMetrics, ReviewCause, TokenCacheLookup};
 
 /// The wall clock, by which tokens and certificates expire. Tests replace it.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -25,7 +25,7 @@ pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// A cache of the users of bearer tokens.
 pub struct TokenCache {
     shared: Arc<TokenCacheState>,
-    flights: Flights<FlightKey, TokenVerdict>,
+    flights: Flights<FlightKey, DatedVerdict>,
 }
 
 struct TokenCacheState {
@@ -43,6 +43,15 @@ struct TokenCacheState {
     outage: ReviewOutage,
 }
 
+/// The user of a token, with the age of the review that said so.
+#[derive(Clone, Debug)]
+pub struct DatedVerdict {
+    /// The verdict of the review.
+    pub verdict: TokenVerdict,
+    /// When the review was sent.
+    pub asked_at: Instant,
+}
+
 /// The key of a review in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FlightKey {
@@ -54,9 +63,11 @@ struct FlightKey {
 
 #[derive(Clone, Debug)]
 struct TokenEntry {
-    verdict: TokenVerdict,
-    asked_at: Instant,
+    dated: DatedVerdict,
+    /// From when on a new request needs another review.
     expires_at: Instant,
+    /// When the token itself expires, or its verdict is too old for anything.
+    ends_at: Instant,
 }
 
 impl std::fmt::Debug for TokenCache {
@@ -82,7 +93,7 @@ impl TokenCache {
                 hasher: CredentialHasher::random()?,
                 clock,
                 metrics,
-                good: bounded_cache(GOOD_LEN_MAX, GOOD_TTL),
+                good: bounded_cache(GOOD_LEN_MAX, REMEMBERED_TTL),
                 bad: bounded_cache(BAD_LEN_MAX, BAD_TTL),
                 storing: tokio::sync::Mutex::default(),
                 permits: ReviewPermits::new(REVIEWS_MAX, WAITING_MAX),
@@ -94,14 +105,11 @@ impl TokenCache {
 
     /// The user of a token, from the cache or from a review, which uses a permit of `peer`. Failures are not cached, except
     /// [`ReviewError::SelfReviewForbidden`], which is cached as long as an invalid token.
-    ///
-    /// # Errors
-    /// [`ReviewError`] if the review fails, or too many others wait.
-    pub async fn user(&self, token: &BearerToken, peer: Peer) -> TokenVerdict {
+    pub async fn user(&self, token: &BearerToken, peer: Peer) -> DatedVerdict {
         let digest = self.shared.hasher.token(token);
-        if let Some(verdict) = self.shared.cached(&digest).await {
+        if let Some(dated) = self.shared.cached(&digest).await {
             self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
-            return verdict;
+            return dated;
         }
         self.shared.metrics.token_cache.inc(TokenCacheLookup::Miss);
         let is_recheck = false;
@@ -109,15 +117,29 @@ impl TokenCache {
             .await
     }
 
+    /// The user of a valid token, by a review of the last hour: only for a stream that resumes, which is checked by other means.
+    pub async fn remembered_user(&self, token: &BearerToken) -> Option<(Arc<User>, Instant)> {
+        let digest = self.shared.hasher.token(token);
+        let entry = self.shared.good.get(&digest).await?;
+        let user = entry.dated.verdict.ok().flatten()?;
+        (Instant::now() < entry.ends_at).then_some((user, entry.dated.asked_at))
+    }
+
+    /// Whether a review is recent enough for a new request.
+    #[must_use]
+    pub fn is_recent(asked_at: Instant) -> bool {
+        asked_at.elapsed() < GOOD_TTL
+    }
+
     /// The user of a token by a new review, without looking into the cache. The verdict is cached.
     ///
     /// # Errors
-    /// As [`user`](Self::user).
+    /// [`ReviewError`] if the review fails.
     pub async fn recheck(&self, token: &BearerToken) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
         let is_recheck = true;
-        self.await_review(FlightKey { digest, is_recheck }, token, None)
-            .await
+        let key = FlightKey { digest, is_recheck };
+        self.await_review(key, token, None).await.verdict
     }
 
     /// How long reviews of tokens have been failing.
@@ -129,7 +151,14 @@ impl TokenCache {
     pub async fn forget(&self, token: &BearerToken) {
         let digest = self.shared.hasher.token(token);
         self.shared
-            .store(digest, token, Ok(None), Instant::now())
+            .store(
+                digest,
+                token,
+                DatedVerdict {
+                    verdict: Ok(None),
+                    asked_at: Instant::now(),
+                },
+            )
             .await;
     }
 
@@ -139,11 +168,13 @@ impl TokenCache {
         key: FlightKey,
         token: &BearerToken,
         peer: Option<Peer>,
-    ) -> TokenVerdict {
-        self.flight(key, token, peer)?
-            .outcome()
-            .await
-            .unwrap_or_else(|| Err(unavailable("the review was aborted")))
+    ) -> DatedVerdict {
+        let waiter = match self.flight(key, token, peer) {
+            Ok(waiter) => waiter,
+            Err(error) => return DatedVerdict::failed(error),
+        };
+        let outcome = waiter.outcome().await;
+        outcome.unwrap_or_else(|| DatedVerdict::failed(unavailable("the review was aborted")))
     }
 
     /// Joins the review in flight, or starts it. With a `peer` the review waits for a permit of that peer first.
@@ -152,7 +183,7 @@ impl TokenCache {
         key: FlightKey,
         token: &BearerToken,
         peer: Option<Peer>,
-    ) -> Result<FlightWaiter<TokenVerdict>, ReviewError> {
+    ) -> Result<FlightWaiter<DatedVerdict>, ReviewError> {
         self.flights.join_or_begin(key, || {
             let permit = peer.map(|peer| {
                 let permit = self.shared.permits.request(peer);
@@ -160,8 +191,20 @@ impl TokenCache {
             });
             let permit = permit.transpose()?;
             let (shared, token) = (Arc::clone(&self.shared), token.clone());
+            if !key.is_recheck {
+                shared.metrics.reviews_by_cause.inc(ReviewCause::New);
+            }
             Ok(async move { shared.review_in_time(key, &token, permit).await })
         })
+    }
+}
+
+impl DatedVerdict {
+    fn failed(error: ReviewError) -> Self {
+        Self {
+            verdict: Err(error),
+            asked_at: Instant::now(),
+        }
     }
 }
 
@@ -171,22 +214,25 @@ impl TokenCacheState {
         key: FlightKey,
         token: &BearerToken,
         permit: Option<PendingPermit>,
-    ) -> TokenVerdict {
+    ) -> DatedVerdict {
         let permit = match permit {
             None => None,
-            Some(pending) => Some(in_turn(pending).await?),
+            Some(pending) => match in_turn(pending).await {
+                Ok(permit) => Some(permit),
+                Err(error) => return DatedVerdict::failed(error),
+            },
         };
-        let verdict = tokio::time::timeout(REVIEW_TIMEOUT, self.review(key, token)).await;
+        let dated = tokio::time::timeout(REVIEW_TIMEOUT, self.review(key, token)).await;
         drop(permit);
-        verdict.unwrap_or_else(|_elapsed| Err(unavailable("the review timed out")))
+        dated.unwrap_or_else(|_elapsed| DatedVerdict::failed(unavailable("the review timed out")))
     }
 
-    async fn review(&self, key: FlightKey, token: &BearerToken) -> TokenVerdict {
+    async fn review(&self, key: FlightKey, token: &BearerToken) -> DatedVerdict {
         // Another flight may have stored a verdict since the cache was read.
         if !key.is_recheck
-            && let Some(verdict) = self.cached(&key.digest).await
+            && let Some(dated) = self.cached(&key.digest).await
         {
-            return verdict;
+            return dated;
         }
         let purpose = match key.is_recheck {
             true => ReviewPurpose::Recheck,
@@ -194,58 +240,48 @@ impl TokenCacheState {
         };
         let asked_at = Instant::now();
         let verdict = self.authenticator.authenticate(token, purpose).await;
-        match &verdict {
+        let dated = DatedVerdict { verdict, asked_at };
+        match &dated.verdict {
             Ok(_) | Err(ReviewError::SelfReviewForbidden) => {
                 self.outage.succeeded();
-                self.store(key.digest, token, verdict.clone(), asked_at)
-                    .await;
+                self.store(key.digest, token, dated.clone()).await;
             }
             Err(error) => self.outage.failed(error),
         }
-        verdict
+        dated
     }
 
-    async fn cached(&self, digest: &Digest) -> Option<TokenVerdict> {
+    async fn cached(&self, digest: &Digest) -> Option<DatedVerdict> {
         for cache in [&self.good, &self.bad] {
             let entry = cache.get(digest).await;
             if let Some(entry) = entry.filter(|entry| Instant::now() < entry.expires_at) {
-                return Some(entry.verdict);
+                return Some(entry.dated);
             }
         }
         None
     }
 
-    /// Caches a verdict, unless that of a later review is cached already. `asked_at` is when the review was sent.
-    async fn store(
-        &self,
-        digest: Digest,
-        token: &BearerToken,
-        verdict: TokenVerdict,
-        asked_at: Instant,
-    ) {
-        let is_good = matches!(verdict, Ok(Some(_)));
-        let ttl = match is_good {
-            false => BAD_TTL,
-            true => bearer::expiry(token).map_or(GOOD_TTL, |expires_at| {
-                expires_at
-                    .duration_since((self.clock)())
-                    .unwrap_or_default()
-                    .min(GOOD_TTL)
-            }),
-        };
-        let (memory, other) = match is_good {
-            false => (&self.bad, &self.good),
-            true => (&self.good, &self.bad),
+    /// Caches a verdict, unless that of a later review is cached already.
+    async fn store(&self, digest: Digest, token: &BearerToken, dated: DatedVerdict) {
+        let is_good = matches!(dated.verdict, Ok(Some(_)));
+        let left = bearer::expiry(token).map_or(REMEMBERED_TTL, |expires_at| {
+            let left = expires_at.duration_since((self.clock)());
+            left.unwrap_or_default().min(REMEMBERED_TTL)
+        });
+        let asked_at = dated.asked_at;
+        let (memory, other, ends_at, ttl) = match is_good {
+            false => (&self.bad, &self.good, asked_at + BAD_TTL, BAD_TTL),
+            true => (&self.good, &self.bad, asked_at + left, left.min(GOOD_TTL)),
         };
         let entry = TokenEntry {
-            verdict,
-            asked_at,
+            dated,
             expires_at: asked_at + ttl,
+            ends_at,
         };
         let _storing = self.storing.lock().await;
         for known in [memory, other] {
             let known = known.get(&digest).await;
-            if known.is_some_and(|known| known.asked_at > asked_at) {
+            if known.is_some_and(|known| known.dated.asked_at > asked_at) {
                 return;
             }
         }
@@ -260,6 +296,7 @@ fn bounded_cache(len_max: u64, ttl: Duration) -> Cache<Digest, TokenEntry> {
     Cache::builder()
         .weigher(|_: &Digest, entry: &TokenEntry| {
             let user_len = entry
+                .dated
                 .verdict
                 .as_ref()
                 .ok()
@@ -269,6 +306,7 @@ fn bounded_cache(len_max: u64, ttl: Duration) -> Cache<Digest, TokenEntry> {
         })
         .max_capacity(len_max)
         .time_to_live(ttl)
+        .time_to_idle(IDLE_MAX)
         .build()
 }
 
@@ -282,6 +320,11 @@ fn unavailable(reason: &str) -> ReviewError {
 /// for 10 s. New requests notice a revocation within this time; open streams notice it earlier.
 const GOOD_TTL: Duration = Duration::from_secs(120);
 
+/// How long the user of a valid token is remembered for streams that resume.
+const REMEMBERED_TTL: Duration = Duration::from_secs(60 * 60);
+/// Most clients resume their watches within ten minutes; what is not used for longer need not be remembered.
+const IDLE_MAX: Duration = Duration::from_secs(15 * 60);
+
 /// How long an invalid token is cached: long enough to protect upstream from a client that retries, short enough for a token that has
 /// just become valid.
 const BAD_TTL: Duration = Duration::from_secs(10);
@@ -292,11 +335,12 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent reviews of new tokens. A single address gets at most 64, so that others always find a permit. By default
 /// the API server executes 200 writes at once.
 const REVIEWS_MAX: usize = 80;
-/// Maximum number of tokens that wait for a review. A single address gets at most 4,096.
-const WAITING_MAX: usize = 5120;
+/// Maximum number of tokens that wait for a review. A single address gets at most 52,429. Each is a
+/// request that is held in memory anyway.
+const WAITING_MAX: usize = 65_536;
 
-/// Maximum size of the cache of valid tokens in bytes: tens of thousands of users.
-const GOOD_LEN_MAX: u64 = 64 << 20;
+/// Maximum size of the cache of valid tokens in bytes: a hundred thousand users.
+const GOOD_LEN_MAX: u64 = 128 << 20;
 /// Maximum size of the cache of invalid tokens in bytes.
 const BAD_LEN_MAX: u64 = 4 << 20;
 /// Approximate memory of an entry without its user, in bytes.

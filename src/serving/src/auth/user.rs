@@ -1,6 +1,7 @@
 //! Users as the API server represents them: a name, a uid, groups and extra attributes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The user name of a request without a credential.
 pub const ANONYMOUS: &str = "system:anonymous";
@@ -15,6 +16,16 @@ pub const MASTERS: &str = "system:masters";
 const SCOPES: &str = "scopes.authorization.openshift.io";
 /// The scope that limits nothing.
 const FULL_SCOPE: &str = "user:full";
+
+/// The keys of extra attributes that tell the tokens of one service account apart. Neither roles nor the node authorizer read them.
+const TOKEN_KEYS: [&str; 5] = [
+    POD_UID,
+    "authentication.kubernetes.io/pod-name",
+    "authentication.kubernetes.io/node-name",
+    "authentication.kubernetes.io/node-uid",
+    "authentication.kubernetes.io/credential-id",
+];
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 /// Size in bytes of a string without its contents.
 const TEXT_LEN: usize = size_of::<String>();
@@ -68,6 +79,26 @@ impl User {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
+    }
+
+    /// The user without what tells its tokens apart, for whom authorizers that do not read that decide alike.
+    #[must_use]
+    pub fn principal(self: &Arc<Self>) -> Arc<Self> {
+        if !TOKEN_KEYS.iter().any(|key| self.extra.contains_key(*key)) {
+            return Arc::clone(self);
+        }
+        let mut principal = (**self).clone();
+        principal
+            .extra
+            .retain(|key, _| !TOKEN_KEYS.contains(&&**key));
+        Arc::new(principal)
+    }
+
+    /// The uid of the pod to which the token is bound; `None` if it is bound to none.
+    #[must_use]
+    pub fn pod_uid(&self) -> Option<&str> {
+        let uids = self.extra.get(POD_UID)?;
+        uids.first().map(String::as_str)
     }
 
     /// Approximate memory of all strings, in bytes.
@@ -128,6 +159,39 @@ mod tests {
         for (user, expected) in rows {
             assert_eq!(user.authenticated(), expected);
         }
+    }
+
+    #[test]
+    fn a_principal_is_its_user_without_what_tells_tokens_apart() {
+        let bound = |extra: &[&str]| {
+            let extra = extra.iter().map(|key| {
+                let key = format!("authentication.kubernetes.io/{key}");
+                (key, vec!["x".to_owned()])
+            });
+            Arc::new(User {
+                uid: "7".to_owned(),
+                extra: extra.collect(),
+                ..user("a", &["g"])
+            })
+        };
+        let keys = [
+            "pod-name",
+            "pod-uid",
+            "node-name",
+            "node-uid",
+            "credential-id",
+        ];
+        assert_eq!(bound(&keys).principal(), bound(&[]));
+        for key in keys {
+            assert_eq!(bound(&[key]).principal(), bound(&[]), "{key}");
+        }
+        // Anything else may matter to an authorizer.
+        let other = bound(&["pod-name", "issued-credential-id"]);
+        assert_eq!(other.principal(), bound(&["issued-credential-id"]));
+        let plain = bound(&[]);
+        assert!(Arc::ptr_eq(&plain.principal(), &plain));
+        assert_eq!(bound(&["pod-uid"]).pod_uid(), Some("x"));
+        assert_eq!(plain.pod_uid(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::choices::{AuthMode, LogFormat, LogLevel, UpstreamAuthorizers};
-use super::words::{ByteLen, ObjectCount, Ratio, TimeSpan};
+use super::words::{ByteLen, ObjectCount, Ratio, ReviewBudget, TimeSpan};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -22,8 +22,10 @@ pub const API_AUDIENCE: &str = "https://kubernetes.default.svc";
 pub const AUTH: AuthMode = AuthMode::SelfCheck;
 /// kube-apiserver's default for decisions of an authorization webhook (`--authorization-webhook-cache-authorized-ttl`).
 pub const AUTH_ALLOW_TTL: TimeSpan = TimeSpan(Duration::from_secs(300));
-/// A revoked permission ends streams within about half a minute.
-pub const REAUTHORIZE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(30));
+/// kube-apiserver itself never checks an open watch again; what events tell ends streams in seconds.
+pub const REAUTHORIZE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(600));
+/// The gateway must always spare the API server more than it asks of it.
+pub const REVIEW_BUDGET: ReviewBudget = ReviewBudget::Auto;
 /// As long as the API server itself uses a cached decision of an authorization webhook that it cannot reach.
 pub const REAUTHORIZE_GRACE: TimeSpan = TimeSpan(Duration::from_secs(300));
 /// Asking costs one small review a minute.

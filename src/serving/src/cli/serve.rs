@@ -12,10 +12,10 @@ use super::defaults::{
     IDLE_RESOURCE_TIMEOUT, LISTEN, LISTS_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
     REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
-    REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
-    STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
+    REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, REVIEW_BUDGET, RING_AGE_MIN,
+    RING_BYTES_MAX, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
 };
-use super::words::{ByteLen, Ratio, TimeSpan};
+use super::words::{ByteLen, Ratio, ReviewBudget, TimeSpan};
 
 /// Flags of `serve`, and of `config check` and `config print`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -125,9 +125,15 @@ pub struct ServeFlags {
     /// How long an allowed access is remembered; with 0s it is checked for each request. A denied one is remembered for at most 30s.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_ALLOW_TTL)]
     pub auth_allow_ttl: TimeSpan,
-    /// How often the permissions of callers with open streams are checked again.
+    /// How often the permissions of open streams are checked again, at most, if nothing tells the gateway of their end; all of them are checked
+    /// within an hour.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_INTERVAL)]
     pub reauthorize_interval: TimeSpan,
+    /// Reviews a second that these checks may send: auto, or a number, 0 for no limit.
+    ///
+    /// auto is a twentieth of the reads that memory answers, between 1 and 50.
+    #[arg(long, value_name = "auto|NUMBER", help_heading = "Authentication and authorization", default_value_t = REVIEW_BUDGET)]
+    pub review_budget: ReviewBudget,
     /// How long open streams live while checks of their permission fail.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_GRACE)]
     pub reauthorize_grace: TimeSpan,

@@ -12,6 +12,9 @@ pub enum InvalidValue {
     /// Not a length in bytes.
     #[error("not a length in bytes: write 4096, 64Ki, 16Mi, 1.5Gi or 1G")]
     ByteLen,
+    /// Not a budget of reviews.
+    #[error("not a budget: write auto, or a number of reviews a second; 0 is no limit")]
+    ReviewBudget,
     /// Not a duration.
     #[error("not a duration: write 2ms, 75s, 10m or 1h")]
     Span,
@@ -214,6 +217,49 @@ impl Serialize for TimeSpan {
 impl Serialize for Ratio {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.as_f64())
+    }
+}
+
+/// How many reviews a second the checks of open streams may send that no event causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReviewBudget {
+    /// A twentieth of the reads that memory answers, but at least one review a second, and at most 50.
+    #[default]
+    Auto,
+    /// This many reviews a second.
+    PerSecond(u32),
+    /// As many as are due.
+    Unlimited,
+}
+
+impl FromStr for ReviewBudget {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => match text.parse() {
+                Ok(0) => Ok(Self::Unlimited),
+                Ok(rate) => Ok(Self::PerSecond(rate)),
+                Err(_) => Err(InvalidValue::ReviewBudget),
+            },
+        }
+    }
+}
+
+impl fmt::Display for ReviewBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::PerSecond(rate) => rate.fmt(f),
+            Self::Unlimited => f.write_str("0"),
+        }
+    }
+}
+
+impl Serialize for ReviewBudget {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -8,7 +8,7 @@ use http::HeaderName;
 
 use super::settings_error::{SettingsError, time_in, words};
 use super::transport::ListenTransport;
-use crate::cli::{self, AuthMode, ServeFlags, UpstreamAuthorizers};
+use crate::cli::{self, AuthMode, ReviewBudget, ServeFlags, UpstreamAuthorizers};
 
 /// A decision that is older than an hour says little about the caller's present rights.
 const TTL_SECONDS: RangeInclusive<u64> = 0..=3_600;
@@ -32,8 +32,10 @@ pub struct AuthSettings {
     pub allow_ttl: Duration,
     /// How long a denied access is cached; zero for not at all.
     pub deny_ttl: Duration,
-    /// How often the permissions of open streams are checked again.
+    /// Permissions of open streams that no event covers are checked again at most once in this interval.
     pub reauthorize_interval: Duration,
+    /// How many reviews these checks may send.
+    pub review_budget: ReviewBudget,
     /// How long open streams continue while checks of their permission fail.
     pub reauthorize_grace: Duration,
     /// Whether the gateway finds out what else than RBAC and the node authorizer decides upstream.
@@ -72,6 +74,7 @@ impl AuthSettings {
             allow_ttl: cli::AUTH_ALLOW_TTL.0,
             deny_ttl: DENY_TTL,
             reauthorize_interval: cli::REAUTHORIZE_INTERVAL.0,
+            review_budget: cli::REVIEW_BUDGET,
             reauthorize_grace: cli::REAUTHORIZE_GRACE.0,
             upstream_authorizers: cli::UPSTREAM_AUTHORIZERS,
             client_ca: None,
@@ -101,6 +104,7 @@ impl AuthSettings {
                 flags.reauthorize_interval,
                 INTERVAL_SECONDS,
             )?,
+            review_budget: flags.review_budget,
             reauthorize_grace: time_in(
                 "reauthorize-grace",
                 flags.reauthorize_grace,

@@ -1,8 +1,9 @@
 //! Metrics of authentication: credentials by authenticator, reviews of tokens, and the cache of tokens.
 
-use prometheus::{Histogram, Registry};
+use prometheus::{Histogram, IntCounterVec, Registry};
 use strum::{IntoStaticStr, VariantArray};
 
+use super::authorization::ReviewCause;
 use super::families::{ByLabel, MetricsError, Register};
 
 /// Handles of authentication.
@@ -22,6 +23,8 @@ pub struct AuthenticationMetrics {
     pub review_duration: Histogram,
     /// Lookups in the cache of tokens, by result.
     pub token_cache: ByLabel<TokenCacheLookup>,
+    /// Reviews of tokens that upstream got, by cause.
+    pub reviews_by_cause: ByLabel<ReviewCause>,
 }
 
 /// The outcome of checking a credential.
@@ -67,7 +70,10 @@ const BUCKETS: [f64; 11] = [
 ];
 
 impl AuthenticationMetrics {
-    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn register(
+        registry: &Registry,
+        by_cause: &IntCounterVec,
+    ) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let attempts = add.counters(
             "authentication_attempts_total",
@@ -80,6 +86,7 @@ impl AuthenticationMetrics {
             certificate: of("certificate"),
             token: of("token"),
             anonymous: of("anonymous"),
+            reviews_by_cause: ByLabel::resolve(by_cause, &["token"]),
             reviews: add.by_label(
                 "authentication_reviews_total",
                 "Reviews of tokens by upstream, by outcome.",

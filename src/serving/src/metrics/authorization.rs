@@ -1,9 +1,9 @@
 //! Metrics of authorization: access reviews, cached decisions, and permissions of open streams.
 
-use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::families::{ByLabel, MetricsError, Register};
+use super::families::{ByLabel, MetricsError, Register, StateGauges};
 
 /// Handles of authorization.
 #[derive(Clone, Debug)]
@@ -16,12 +16,26 @@ pub struct AuthorizationMetrics {
     pub cache_hits: IntCounter,
     /// Decisions that were not in the cache.
     pub cache_misses: IntCounter,
+    /// Watches that resumed with the permission of the one before.
+    pub resumed: IntCounter,
     /// Repeated checks of the permissions of open streams, by outcome.
     pub rechecks: ByLabel<Recheck>,
     /// Permissions that were revoked from open streams, by reason.
     pub revocations: ByLabel<Revocation>,
     /// Permissions that open streams hold now.
     pub leases: IntGauge,
+    /// Reviews of tokens that upstream got, by cause.
+    pub token_reviews: ByLabel<ReviewCause>,
+    /// Access reviews that upstream got, by cause.
+    pub access_reviews: ByLabel<ReviewCause>,
+    /// Reviews a second that the checks at the interval may send.
+    pub review_budget: Gauge,
+    /// Age of the oldest confirmation on which an open stream stands, in seconds.
+    pub oldest_confirmation: Gauge,
+    /// Whether upstream's decisions follow from roles.
+    pub upstream: StateGauges<AuthorizersLabel>,
+    /// How often upstream answered two tokens of one user differently.
+    pub contradictions: IntCounter,
 }
 
 /// In seconds: from half a millisecond to the timeout of one attempt of a review.
@@ -30,9 +44,34 @@ const BUCKETS: [f64; 11] = [
 ];
 
 impl AuthorizationMetrics {
-    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn register(
+        registry: &Registry,
+        by_cause: &IntCounterVec,
+    ) -> Result<Self, MetricsError> {
         let add = Register(registry);
         Ok(Self {
+            token_reviews: ByLabel::resolve(by_cause, &["token"]),
+            access_reviews: ByLabel::resolve(by_cause, &["access"]),
+            review_budget: add.real_gauge(
+                "review_budget",
+                "Reviews a second that checks of open streams at the interval may send; +Inf without a limit.",
+            )?,
+            oldest_confirmation: add.real_gauge(
+                "authorization_oldest_confirmation_seconds",
+                "Time since the confirmation of a permission of an open stream that is the oldest.",
+            )?,
+            upstream: StateGauges::resolve(
+                &add.gauges(
+                    "authorization_upstream",
+                    "1 for what is known of the API server's authorizers, 0 for the other states.",
+                    &["state"],
+                )?,
+                &[],
+            ),
+            contradictions: add.counter(
+                "authorization_contradictions_total",
+                "How often the API server answered two tokens of one user differently.",
+            )?,
             reviews: add.by_label(
                 "authorization_reviews_total",
                 "Access reviews, by outcome.",
@@ -51,6 +90,10 @@ impl AuthorizationMetrics {
                 "authorization_cache_misses_total",
                 "Decisions about lists and watches that were not remembered, or too old.",
             )?,
+            resumed: add.counter(
+                "authorization_resumed_total",
+                "Watches that resumed with the permission of the one before, about which nothing was asked.",
+            )?,
             rechecks: add.by_label(
                 "authorization_rechecks_total",
                 "Repeated checks of the permissions of open streams, by outcome.",
@@ -67,6 +110,58 @@ impl AuthorizationMetrics {
             )?,
         })
     }
+}
+
+impl AuthorizationMetrics {
+    /// Reads that callers may have from memory.
+    #[must_use]
+    pub fn permitted_reads(&self) -> u64 {
+        self.cache_hits.get() + self.cache_misses.get() + self.resumed.get()
+    }
+
+    /// Reviews that upstream got.
+    #[must_use]
+    pub fn reviews_sent(&self) -> u64 {
+        let causes = ReviewCause::VARIANTS.iter();
+        causes
+            .map(|cause| self.token_reviews.count(*cause) + self.access_reviews.count(*cause))
+            .sum()
+    }
+}
+
+/// What is known of upstream's authorizers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum AuthorizersLabel {
+    /// Roles and fixed rules for nodes explain all decisions.
+    Transparent,
+    /// Something else may decide, too.
+    Opaque,
+}
+
+/// Why upstream got a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum ReviewCause {
+    /// A request brought a token or a question that was not remembered.
+    New,
+    /// Something has happened that may have ended a permission.
+    Event,
+    /// A permission was confirmed about an hour ago.
+    Expired,
+    /// No event covers a permission, and the interval is over.
+    Sweep,
+    /// A check is repeated because the last one failed.
+    Retry,
+}
+
+/// The family of reviews by kind and cause.
+pub(super) fn reviews_by_cause(registry: &Registry) -> Result<IntCounterVec, MetricsError> {
+    Register(registry).counters(
+        "reviews_total",
+        "Reviews that the API server got, by kind and cause.",
+        &["kind", "cause"],
+    )
 }
 
 /// The outcome of an access review.

@@ -2,7 +2,7 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
 
@@ -169,6 +169,10 @@ impl Register<'_> {
         labels: &[&str],
     ) -> Result<IntGaugeVec, MetricsError> {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn real_gauge(&self, name: &str, help: &str) -> Result<Gauge, MetricsError> {
+        self.add(Gauge::new(name, help)?)
     }
 
     pub(super) fn real_gauges(

@@ -18,7 +18,7 @@ use super::service::{Service, ServiceResponse};
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
+use crate::auth::caller::{Caller, CallerDenial, CallerRefusal, Continuity};
 use crate::auth::guard::Guard;
 use crate::fairness::Permit;
 use crate::protocol::handover::{GatewayLoad, HandoverIndex, HandoverTarget};
@@ -127,7 +127,9 @@ impl Service {
         id: &HeaderValue,
     ) -> Result<Option<AuditTrail>, Box<ServiceResponse>> {
         let identity = &request.connection.identity;
-        let caller = guard.authenticate(request.http.headers(), identity).await;
+        let caller = guard
+            .authenticate(request.http.headers(), identity, Continuity::New)
+            .await;
         // Nothing here is forwarded, so upstream decides nothing.
         let caller = caller.map_err(|denial| match denial.refusal {
             CallerRefusal::Forward => CallerDenial {
@@ -146,7 +148,7 @@ impl Service {
         let trail = self.caller_trail(request, id, &caller);
         let verb = request.http.method().as_str().to_ascii_lowercase();
         for access in accesses(target, verb) {
-            if let Err(refusal) = guard.authorize(&caller, &access).await {
+            if let Err(refusal) = guard.authorize(&caller, &access, Continuity::New).await {
                 let refusal = decided(refusal, &caller, access);
                 return Err(self.authorized_denial(trail.as_ref(), &refusal, request, id));
             }

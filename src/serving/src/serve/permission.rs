@@ -18,7 +18,7 @@ use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
-use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
+use crate::auth::caller::{Caller, CallerDenial, CallerRefusal, Continuity};
 use crate::auth::guard::{Authorization, Forwarding, Guard};
 use crate::fairness::Peer;
 use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
@@ -73,7 +73,11 @@ impl Service {
                 request: read,
             });
         };
-        let authenticated = guard.authenticate(request.http.headers(), identity);
+        let continuity = match request.info.resumes_watch() {
+            true => Continuity::Resumed,
+            false => Continuity::New,
+        };
+        let authenticated = guard.authenticate(request.http.headers(), identity, continuity);
         let authenticated = before_deadline(read.deadline, pin!(authenticated)).await;
         let caller = match authenticated {
             Some(Ok(caller)) => caller,
@@ -85,7 +89,7 @@ impl Service {
         };
         let trail = self.caller_trail(request, &read.audit_id, &caller);
         let access = access(&read.path, &request.info);
-        let authorized = guard.authorize(&caller, &access);
+        let authorized = guard.authorize(&caller, &access, continuity);
         let authorized = before_deadline(read.deadline, pin!(authorized)).await;
         let Authorization { lease, verdict } = match authorized {
             Some(Ok(authorization)) => authorization,

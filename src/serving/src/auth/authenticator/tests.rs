@@ -109,7 +109,11 @@ impl Stage {
         pairs: &[(&'static str, &'static str)],
         peer: &PeerIdentity,
     ) -> String {
-        match self.authenticator.authenticate(&headers(pairs), peer).await {
+        match self
+            .authenticator
+            .authenticate(&headers(pairs), peer, Continuity::New)
+            .await
+        {
             Ok(caller) => format!("{} {:?}", caller.user.name, caller.credential),
             Err(refusal) => format!("{refusal:?}"),
         }
@@ -385,7 +389,7 @@ async fn callers_carry_the_end_of_their_credential_and_no_secret_is_shown() {
     let bob = peer(vec![stage.client_ca.sign(&client("bob", &["devs"]))]);
     let caller = stage
         .authenticator
-        .authenticate(&headers(&[]), &bob)
+        .authenticate(&headers(&[]), &bob, Continuity::New)
         .await
         .unwrap();
     assert_eq!(
@@ -396,13 +400,15 @@ async fn callers_carry_the_end_of_their_credential_and_no_secret_is_shown() {
     let nobody = peer(Vec::new());
     let caller = stage
         .authenticator
-        .authenticate(&headers(&[GOOD]), &nobody)
+        .authenticate(&headers(&[GOOD]), &nobody, Continuity::New)
         .await;
     let shown = format!("{:?} {:?}", caller.unwrap(), stage.authenticator);
     assert!(!shown.contains("good"), "{shown}");
     // The payload is {"exp":5}.
     let ending = headers(&[("authorization", "Bearer h.eyJleHAiOjV9.s")]);
-    let caller = stage.authenticator.authenticate(&ending, &nobody);
+    let caller = stage
+        .authenticator
+        .authenticate(&ending, &nobody, Continuity::New);
     let five = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
     assert_eq!(caller.await.unwrap().expires_at, Some(five));
     let success = AuthenticationOutcome::Success;
@@ -433,11 +439,16 @@ async fn tokens_from_one_address_keep_no_review_from_those_of_another() {
         ..PeerIdentity::default()
     };
     let mut flood = tokio::task::JoinSet::new();
-    for number in 0..5_000 {
+    for number in 0..53_000 {
         let (stage, peer) = (Arc::clone(&stage), from(1));
         let value = HeaderValue::from_str(&format!("Bearer endless-{number}")).unwrap();
         let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
-        flood.spawn(async move { stage.authenticator.authenticate(&headers, &peer).await });
+        flood.spawn(async move {
+            stage
+                .authenticator
+                .authenticate(&headers, &peer, Continuity::New)
+                .await
+        });
     }
     // The address exceeds its share, so one of its requests is refused.
     let refused = flood.join_next().await.unwrap().unwrap();

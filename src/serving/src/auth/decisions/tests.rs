@@ -1,6 +1,7 @@
 //! Decisions with a scripted authorizer, under tokio's paused clock. Other tests of `auth` use the script and the builders, too.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::LazyLock;
 
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ pub(in crate::auth) struct Script {
 
 type Answer = Result<AccessVerdict, ReviewError>;
 
-type AnswerOf = dyn Fn(&QuestionKey) -> Option<Answer> + Send;
+type AnswerOf = dyn Fn(&AccessQuestion) -> Option<Answer> + Send;
 
 /// Answers to certain questions, which take precedence over the others.
 struct Exception(Box<AnswerOf>);
@@ -70,20 +71,26 @@ impl Script {
     }
 
     pub(in crate::auth) fn deny(&self, is_denied: impl Fn(&Access) -> bool + Send + 'static) {
-        self.state().exception = Some(Exception(Box::new(move |key| {
-            is_denied(&key.access).then(denied)
+        self.state().exception = Some(Exception(Box::new(move |question| {
+            is_denied(&question.key.access).then(denied)
         })));
     }
 
     pub(in crate::auth) fn deny_user(&self, name: &'static str) {
-        self.state().exception = Some(Exception(Box::new(move |key| {
-            (key.user.name == name).then(denied)
+        self.state().exception = Some(Exception(Box::new(move |question| {
+            (question.key.user.name == name).then(denied)
+        })));
+    }
+
+    pub(in crate::auth) fn deny_subject(&self, name: &'static str) {
+        self.state().exception = Some(Exception(Box::new(move |question| {
+            (question.subject.name == name).then(denied)
         })));
     }
 
     pub(in crate::auth) fn refuse_user(&self, name: &'static str) {
-        self.state().exception = Some(Exception(Box::new(move |key| {
-            (key.user.name == name).then_some(Err(ReviewError::Unauthorized))
+        self.state().exception = Some(Exception(Box::new(move |question| {
+            (question.key.user.name == name).then_some(Err(ReviewError::Unauthorized))
         })));
     }
 
@@ -132,7 +139,7 @@ impl Authorizer for Script {
             let mut state = self.state();
             state.in_flight -= 1;
             let exception = state.exception.as_ref();
-            let exception = exception.and_then(|Exception(answer)| answer(&question.key));
+            let exception = exception.and_then(|Exception(answer)| answer(question));
             let next = exception.or_else(|| state.next.pop_front());
             next.unwrap_or_else(|| state.always.clone())
         })
@@ -183,11 +190,12 @@ pub(in crate::auth) fn payer(name: &str) -> Peer {
 pub(in crate::auth) fn question(name: &str, access: Access) -> AccessQuestion {
     AccessQuestion {
         identity: QuestionIdentity::Gateway,
+        subject: user(name),
         payer: payer(name),
         key: QuestionKey {
             credentials: None,
             user: user(name),
-            access,
+            access: Arc::new(access),
         },
     }
 }
@@ -204,14 +212,29 @@ fn everything() -> ScopeSet {
     scopes
 }
 
-const TTLS: DecisionTtls = DecisionTtls {
+const TTLS: DecisionRules = DecisionRules {
+    decides_by_roles: false,
     allow: Duration::from_secs(300),
     deny: Duration::from_secs(30),
 };
 
 pub(in crate::auth) fn decisions(script: &Arc<Script>) -> Arc<Decisions> {
+    decisions_with(script, Arc::default())
+}
+
+pub(in crate::auth) fn decisions_with(
+    script: &Arc<Script>,
+    followed: Arc<Followed>,
+) -> Arc<Decisions> {
     let metrics = Metrics::new().unwrap().authorization();
-    Arc::new(Decisions::new(Arc::clone(script) as _, TTLS, metrics))
+    let authorizer = Arc::clone(script) as _;
+    Arc::new(Decisions::new(
+        authorizer,
+        Arc::default(),
+        followed,
+        TTLS,
+        metrics,
+    ))
 }
 
 async fn is_allowed(decisions: &Decisions, question: &AccessQuestion) -> bool {
@@ -516,7 +539,13 @@ async fn questions_in_flight_and_in_line_are_bounded_however_many_users_ask() {
     let script = Script::always(allowed());
     script.close();
     let metrics = Metrics::new().unwrap().authorization();
-    let mut decisions = Decisions::new(Arc::clone(&script) as _, TTLS, metrics.clone());
+    let mut decisions = Decisions::new(
+        Arc::clone(&script) as _,
+        Arc::default(),
+        Arc::default(),
+        TTLS,
+        metrics.clone(),
+    );
     decisions.permits = ReviewPermits::new(IN_FLIGHT_MAX, 100);
     let decisions = Arc::new(decisions);
     let outcomes: Vec<_> = (0..300)
@@ -627,6 +656,7 @@ async fn memory_is_bounded_by_the_length_of_questions() {
         let decision = CachedDecision {
             verdict,
             asked_at: Instant::now(),
+            explanation: Explanation::None,
             change_point: ChangePoint::default(),
         };
         decisions.shared.store(key, decision).await;

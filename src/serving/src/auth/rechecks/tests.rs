@@ -4,15 +4,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use rustls_pki_types::CertificateDer;
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::super::caller::CertificateChain;
 use super::super::decisions::tests::{
-    Script, allowed, decisions, denied, down, payer, pods, question, user,
+    Script, allowed, decisions_with, denied, down, payer, pods, question, user,
 };
 use super::super::digest::CredentialHasher;
+use super::super::explanation::Explanation;
+use super::super::followed::AuthorizerState;
 use super::super::lease::LeaseHold;
+use super::super::policy::FollowedPolicy;
 use super::super::question::QuestionKey;
 use super::queue::{IN_FLIGHT_MAX, WAITING_MAX};
 use super::task::SETTLING_TIME;
@@ -20,8 +25,9 @@ use super::*;
 use crate::metrics::Metrics;
 
 const TIMES: RecheckTimes = RecheckTimes {
-    interval: Duration::from_secs(30),
+    interval: Duration::from_secs(25),
     grace: Duration::from_secs(300),
+    decides_by_roles: false,
 };
 
 /// A credential authority with one scripted verdict for all credentials, which counts its calls.
@@ -62,7 +68,15 @@ impl CredentialAuthority for Tokens {
     }
 }
 
+fn verdict() -> Arc<AccessVerdict> {
+    Arc::new(AccessVerdict {
+        is_allowed: true,
+        reason: String::new(),
+    })
+}
+
 struct Stage {
+    policy: Arc<FollowedPolicy>,
     script: Arc<Script>,
     tokens: Arc<Tokens>,
     rechecks: Arc<Rechecks>,
@@ -78,13 +92,23 @@ impl Stage {
             forgotten: AtomicUsize::new(0),
         });
         let metrics = Metrics::new().unwrap().authorization();
-        let decisions = decisions(&script);
-        let rechecks = Rechecks::new(TIMES, decisions, Arc::clone(&tokens) as _, metrics);
+        let decisions = decisions_with(&script, Arc::default());
+        let policy = Arc::new(FollowedPolicy::default());
+        decisions.policy().replace(Arc::clone(&policy));
+        decisions.policy().set_current(true);
+        let rechecks = Rechecks::new(
+            TIMES,
+            ReviewBudget::Unlimited,
+            decisions,
+            Arc::clone(&tokens) as _,
+            metrics,
+        );
         let rechecks = Arc::new(rechecks);
         let mut running = JoinSet::new();
         let runner = Arc::clone(&rechecks);
         running.spawn(async move { runner.run().await });
         Self {
+            policy,
             script,
             tokens,
             rechecks,
@@ -93,14 +117,10 @@ impl Stage {
     }
 
     fn lease(&self, key: LeaseKey, requirements: Vec<Requirement>) -> (Lease, LeaseHold) {
-        let confirmation = Confirmation {
-            at: Instant::now(),
-            is_doubtful: false,
-        };
+        let confirmation = Confirmation::credential(Instant::now());
         let requirements = requirements.into_iter();
-        let lease = self.rechecks.lease(key, || {
-            requirements.map(|one| (one, confirmation)).collect()
-        });
+        let requirements = requirements.map(|one| (one, confirmation)).collect();
+        let lease = self.rechecks.lease(key, &verdict(), requirements);
         let hold = lease.hold();
         (lease, hold)
     }
@@ -209,6 +229,153 @@ async fn a_change_of_roles_is_followed_at_once_where_it_may_matter() {
     assert!(of_b.is_revoked());
 }
 
+/// A binding by which a user may list pods in all namespaces.
+fn binding(user: &str) -> ClusterRoleBinding {
+    let binding = json!({
+        "metadata": {"name": format!("of-{user}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    serde_json::from_value(binding).unwrap()
+}
+
+/// Roles by which these users may list pods.
+fn grant(stage: &Stage, users: &[&str]) {
+    let role = json!({
+        "metadata": {"name": "reader"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+    });
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    stage.policy.update(|policy| {
+        policy.put_cluster_role(role);
+        for user in users {
+            policy.put_cluster_role_binding(binding(user));
+        }
+        true
+    });
+}
+
+/// A stream whose access upstream has allowed, and perhaps roles explain.
+async fn decided(stage: &Stage, name: &str) -> (Lease, LeaseHold) {
+    let question = question(name, pods("a"));
+    let decision = stage.rechecks.decisions.decide(&question).await.unwrap();
+    let key = LeaseKey {
+        credential: None,
+        impersonator: None,
+        question: question.key.clone(),
+    };
+    let confirmation = Confirmation {
+        at: decision.asked_at,
+        is_doubtful: false,
+        explanation: decision.explanation,
+    };
+    let requirements = vec![(Requirement::Access(question), confirmation)];
+    let lease = stage.rechecks.lease(key, &verdict(), requirements);
+    let hold = lease.hold();
+    (lease, hold)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_roles_is_asked_about_where_roles_no_longer_explain() {
+    let stage = Stage::new();
+    stage
+        .rechecks
+        .followed
+        .set_authorizers(AuthorizerState::Transparent);
+    grant(&stage, &["jane", "joe"]);
+    let _streams = [
+        decided(&stage, "jane").await,
+        decided(&stage, "joe").await,
+        decided(&stage, "by-a-webhook").await,
+    ];
+    stage.script.asked();
+    pass(200).await;
+    let asked = |stage: &Stage| {
+        let asked = stage.script.asked();
+        let names = asked.iter().map(|(key, _)| key.user.name.clone());
+        names
+            .filter(|name| name != "by-a-webhook")
+            .collect::<Vec<_>>()
+    };
+    assert!(asked(&stage).is_empty(), "roles explain both");
+    // Something else changes.
+    grant(&stage, &["ann"]);
+    stage.rechecks.roles_changed(RoleScope::Cluster);
+    pass(15).await;
+    assert!(asked(&stage).is_empty());
+    stage
+        .policy
+        .update(|policy| policy.remove_binding("", "of-joe"));
+    stage.rechecks.roles_changed(RoleScope::Cluster);
+    pass(2).await;
+    assert_eq!(asked(&stage), ["joe"]);
+    // Once more, for another API server that may not have known; then at the interval, because nothing explains it now.
+    pass(10).await;
+    assert_eq!(asked(&stage), ["joe"]);
+    pass(31).await;
+    assert_eq!(asked(&stage), ["joe"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_that_are_not_known_are_no_reason_to_ask() {
+    let stage = Stage::new();
+    stage
+        .rechecks
+        .followed
+        .set_authorizers(AuthorizerState::Transparent);
+    grant(&stage, &["jane"]);
+    let _stream = decided(&stage, "jane").await;
+    pass(100).await;
+    assert_eq!(stage.script.asked_count(), 1);
+    let policy = stage.rechecks.decisions.policy();
+    policy.set_current(false);
+    stage.rechecks.roles_changed(RoleScope::Cluster);
+    pass(2).await;
+    stage
+        .policy
+        .update(|policy| policy.remove_binding("", "of-jane"));
+    policy.set_current(true);
+    pass(2).await;
+    let events = stage
+        .rechecks
+        .metrics
+        .access_reviews
+        .count(ReviewCause::Event);
+    assert_eq!(events, 1, "what changed meanwhile is looked at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_contradict_each_other_are_no_longer_shared() {
+    let stage = Stage::new();
+    let followed = &stage.rechecks.followed;
+    followed.set_authorizers(AuthorizerState::Transparent);
+    stage.script.deny_subject("two");
+    let _streams = ["one", "two"].map(|subject| {
+        let mut question = question("jane", pods("a"));
+        question.subject = user(subject);
+        let token = BearerToken::new(subject).unwrap();
+        let key = LeaseKey {
+            credential: Some(CredentialHasher::new(&[7; 32]).token(&token)),
+            impersonator: None,
+            question: question.key.clone(),
+        };
+        let confirmation = Confirmation {
+            at: Instant::now(),
+            is_doubtful: false,
+            explanation: Explanation::Roles,
+        };
+        let requirements = vec![(Requirement::Access(question), confirmation)];
+        let lease = stage.rechecks.lease(key, &verdict(), requirements);
+        (lease.hold(), lease)
+    });
+    pass(59).await;
+    assert!(!followed.is_contradicted());
+    pass(2).await;
+    assert!(!followed.is_contradicted(), "a right may just have changed");
+    pass(16).await;
+    assert!(followed.is_contradicted());
+}
+
 #[tokio::test(start_paused = true)]
 async fn decisions_made_while_a_change_settles_are_dropped_again() {
     let stage = Stage::new();
@@ -281,7 +448,7 @@ async fn an_authorizer_that_hangs_ends_streams_with_the_grace() {
     lease.revoked().await;
     let lifetime = start.elapsed();
     assert!(
-        lifetime >= TIMES.grace && lifetime <= TIMES.grace + TIMES.interval,
+        lifetime >= TIMES.grace && lifetime <= TIMES.grace + TIMES.interval.mul_f64(1.3),
         "{lifetime:?}"
     );
 }
@@ -377,7 +544,7 @@ async fn a_caller_that_may_no_longer_review_itself_has_no_cached_decision() {
     let stage = Stage::new();
     let other = AccessQuestion {
         key: QuestionKey {
-            access: pods("b"),
+            access: Arc::new(pods("b")),
             ..own_question().key
         },
         ..own_question()
@@ -486,7 +653,7 @@ async fn of_one_user_the_longest_unconfirmed_is_checked_first() {
     stage.script.open();
     pass(1).await;
     let asked = stage.script.asked().into_iter().map(|(key, _)| key.access);
-    let expected = (0..100).map(|number: usize| pods(&number.to_string()));
+    let expected = (0..100).map(|number: usize| Arc::new(pods(&number.to_string())));
     assert!(asked.eq(expected));
 }
 

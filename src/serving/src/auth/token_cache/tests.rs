@@ -116,12 +116,21 @@ async fn good_tokens_are_remembered_for_two_minutes_and_bad_ones_for_ten_seconds
     ];
     for (verdict, seconds) in rows {
         let Fixture { script, cache, .. } = fixture(&[verdict.clone(), user("bob")], None);
-        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, verdict);
+        assert_eq!(
+            cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+            verdict
+        );
         advance(seconds - 1).await;
-        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, verdict);
+        assert_eq!(
+            cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+            verdict
+        );
         assert_eq!(script.asked(), 1);
         advance(1).await;
-        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("bob"));
+        assert_eq!(
+            cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+            user("bob")
+        );
         assert_eq!(script.asked(), 2);
     }
 }
@@ -131,11 +140,17 @@ async fn no_token_is_remembered_beyond_its_own_end_or_longer_than_others() {
     for (exp, seconds) in [(1_000_030, 30), (1_003_600, 120)] {
         let token = expiring(exp);
         let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None)], None);
-        assert_eq!(cache.user(&token, Peer::UNKNOWN).await, user("alice"));
+        assert_eq!(
+            cache.user(&token, Peer::UNKNOWN).await.verdict,
+            user("alice")
+        );
         advance(seconds - 1).await;
-        assert_eq!(cache.user(&token, Peer::UNKNOWN).await, user("alice"));
+        assert_eq!(
+            cache.user(&token, Peer::UNKNOWN).await.verdict,
+            user("alice")
+        );
         advance(1).await;
-        assert_eq!(cache.user(&token, Peer::UNKNOWN).await, Ok(None));
+        assert_eq!(cache.user(&token, Peer::UNKNOWN).await.verdict, Ok(None));
         assert_eq!(script.asked(), 2);
     }
 }
@@ -165,7 +180,7 @@ async fn a_wall_clock_that_jumps_keeps_no_answer_longer_than_two_minutes() {
         } = fixture(&[user("alice"), Ok(None)], None);
         jumped.store(before, Ordering::Relaxed);
         let token = expiring(exp);
-        let verdict = async || cache.user(&token, Peer::UNKNOWN).await;
+        let verdict = async || cache.user(&token, Peer::UNKNOWN).await.verdict;
         assert_eq!(verdict().await, user("alice"));
         jumped.store(after, Ordering::Relaxed);
         if seconds > 0 {
@@ -182,8 +197,8 @@ async fn a_wall_clock_that_jumps_keeps_no_answer_longer_than_two_minutes() {
 async fn a_token_that_has_ended_already_is_not_remembered() {
     let token = expiring(5);
     let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
-    cache.user(&token, Peer::UNKNOWN).await.unwrap();
-    cache.user(&token, Peer::UNKNOWN).await.unwrap();
+    cache.user(&token, Peer::UNKNOWN).await.verdict.unwrap();
+    cache.user(&token, Peer::UNKNOWN).await.verdict.unwrap();
     assert_eq!(script.asked(), 2);
 }
 
@@ -198,8 +213,14 @@ async fn failures_are_not_remembered() {
     ];
     for failure in failures {
         let Fixture { script, cache, .. } = fixture(&[Err(failure.clone()), user("alice")], None);
-        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Err(failure));
-        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+        assert_eq!(
+            cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+            Err(failure)
+        );
+        assert_eq!(
+            cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+            user("alice")
+        );
         assert_eq!(script.asked(), 2);
     }
 }
@@ -207,10 +228,22 @@ async fn failures_are_not_remembered() {
 #[tokio::test(start_paused = true)]
 async fn each_token_has_its_own_answer() {
     let Fixture { cache, .. } = fixture(&[user("alice"), Ok(None), user("bob")], None);
-    assert_eq!(cache.user(&token("a"), Peer::UNKNOWN).await, user("alice"));
-    assert_eq!(cache.user(&token("ab"), Peer::UNKNOWN).await, Ok(None));
-    assert_eq!(cache.user(&token("A"), Peer::UNKNOWN).await, user("bob"));
-    assert_eq!(cache.user(&token("a"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("a"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
+    assert_eq!(
+        cache.user(&token("ab"), Peer::UNKNOWN).await.verdict,
+        Ok(None)
+    );
+    assert_eq!(
+        cache.user(&token("A"), Peer::UNKNOWN).await.verdict,
+        user("bob")
+    );
+    assert_eq!(
+        cache.user(&token("a"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +252,7 @@ async fn requests_that_come_together_wait_for_one_review() {
     let waiting: Vec<_> = (0..100)
         .map(|_| {
             let cache = Arc::clone(&cache);
-            tokio::spawn(async move { cache.user(&token("t"), Peer::UNKNOWN).await })
+            tokio::spawn(async move { cache.user(&token("t"), Peer::UNKNOWN).await.verdict })
         })
         .collect();
     while script.asked() == 0 {
@@ -238,11 +271,14 @@ async fn requests_that_come_together_wait_for_one_review() {
 async fn a_review_continues_after_its_caller_left() {
     let Fixture { script, cache, .. } = fixture(&[user("alice")], Some(Semaphore::new(0)));
     let cancelled = tokio::time::timeout(Duration::from_secs(1), async {
-        cache.user(&token("t"), Peer::UNKNOWN).await
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict
     });
     assert!(cancelled.await.is_err());
     script.gate.as_ref().unwrap().add_permits(1);
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
     assert_eq!(script.asked(), 1);
 }
 
@@ -250,7 +286,7 @@ async fn a_review_continues_after_its_caller_left() {
 async fn a_review_without_end_is_given_up() {
     let Fixture { cache, start, .. } =
         fixture(&[user("alice"), user("bob")], Some(Semaphore::new(0)));
-    let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
+    let refused = cache.user(&token("t"), Peer::UNKNOWN).await.verdict;
     assert_eq!(refused, Err(unavailable("the review timed out")));
     assert_eq!(start.elapsed(), REVIEW_TIMEOUT);
     // The flight was removed.
@@ -260,21 +296,33 @@ async fn a_review_without_end_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn a_review_that_panics_keeps_no_place() {
     let Fixture { cache, .. } = fixture(&[Err(scripted_panic()), user("alice")], None);
-    let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
+    let refused = cache.user(&token("t"), Peer::UNKNOWN).await.verdict;
     assert_eq!(refused, Err(unavailable("the review was aborted")));
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn asking_afresh_passes_over_what_is_remembered_and_replaces_it() {
     let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None), user("alice")], None);
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
     advance(1).await;
     assert_eq!(cache.recheck(&token("t")).await, Ok(None));
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        Ok(None)
+    );
     advance(1).await;
     assert_eq!(cache.recheck(&token("t")).await, user("alice"));
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
     let purposes = script.purposes.lock().clone();
     let expected = [
         ReviewPurpose::Authentication,
@@ -290,7 +338,7 @@ async fn an_old_answer_that_comes_late_does_not_replace_a_newer_one() {
         fixture(&[user("alice"), Ok(None)], Some(Semaphore::new(0)));
     let early = {
         let cache = Arc::clone(&cache);
-        tokio::spawn(async move { cache.user(&token("t"), Peer::UNKNOWN).await })
+        tokio::spawn(async move { cache.user(&token("t"), Peer::UNKNOWN).await.verdict })
     };
     tokio::task::yield_now().await;
     advance(1).await;
@@ -305,7 +353,10 @@ async fn an_old_answer_that_comes_late_does_not_replace_a_newer_one() {
     script.gate.as_ref().unwrap().add_permits(2);
     assert_eq!(early.await.unwrap(), user("alice"));
     assert_eq!(late.await.unwrap(), Ok(None));
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        Ok(None)
+    );
     assert_eq!(script.asked(), 2);
 }
 
@@ -317,9 +368,10 @@ async fn the_later_question_wins_whichever_is_answered_first() {
         let (token, digest) = (token("t"), cache.shared.hasher.token(&token("t")));
         for (verdict, asked_at) in [(later, start + Duration::from_secs(1)), (earlier, start)] {
             let verdict = verdict.clone();
-            cache.shared.store(digest, &token, verdict, asked_at).await;
+            let dated = DatedVerdict { verdict, asked_at };
+            cache.shared.store(digest, &token, dated).await;
         }
-        assert_eq!(cache.user(&token, Peer::UNKNOWN).await, *later);
+        assert_eq!(cache.user(&token, Peer::UNKNOWN).await.verdict, *later);
     }
 }
 
@@ -332,25 +384,41 @@ async fn an_answer_is_as_old_as_its_question() {
         script.gate.as_ref().unwrap().add_permits(2);
     };
     let (verdict, ()) = tokio::join!(
-        async { cache.user(&token("t"), Peer::UNKNOWN).await },
+        async { cache.user(&token("t"), Peer::UNKNOWN).await.verdict },
         opening
     );
     assert_eq!(verdict, user("alice"));
     advance(99).await;
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
     advance(1).await;
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        Ok(None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_token_counts_no_longer() {
     let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
-    cache.user(&token("t"), Peer::UNKNOWN).await.unwrap();
+    cache
+        .user(&token("t"), Peer::UNKNOWN)
+        .await
+        .verdict
+        .unwrap();
     advance(1).await;
     cache.forget(&token("t")).await;
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        Ok(None)
+    );
     advance(10).await;
-    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("t"), Peer::UNKNOWN).await.verdict,
+        user("alice")
+    );
     assert_eq!(script.asked(), 2);
 }
 
@@ -360,7 +428,7 @@ async fn a_flood_of_tokens_is_bounded_and_pushes_out_no_good_one() {
     answers.extend((0..FLOOD).map(|_| Ok(None)));
     let Fixture { script, cache, .. } = fixture(&answers, Some(Semaphore::new(1)));
     assert_eq!(
-        cache.user(&token("good"), Peer::UNKNOWN).await,
+        cache.user(&token("good"), Peer::UNKNOWN).await.verdict,
         user("alice")
     );
     let flood = flood(&cache, peer(1), FLOOD + 1);
@@ -368,15 +436,15 @@ async fn a_flood_of_tokens_is_bounded_and_pushes_out_no_good_one() {
     let refused = flood[FLOOD].as_ref().err().cloned();
     assert_eq!(refused, Some(ReviewError::Busy));
     assert_eq!(
-        cache.user(&token("good"), Peer::UNKNOWN).await,
+        cache.user(&token("good"), Peer::UNKNOWN).await.verdict,
         user("alice")
     );
     script.gate.as_ref().unwrap().add_permits(FLOOD);
     for receiver in flood.into_iter().flatten() {
-        receiver.outcome().await.unwrap().unwrap();
+        receiver.outcome().await.unwrap().verdict.unwrap();
     }
     assert_eq!(
-        cache.user(&token("good"), Peer::UNKNOWN).await,
+        cache.user(&token("good"), Peer::UNKNOWN).await.verdict,
         user("alice")
     );
     assert!(cache.flights.is_empty());
@@ -398,7 +466,7 @@ async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
     }
     let ask = |secret, peer| {
         let cache = Arc::clone(&cache);
-        tokio::spawn(async move { cache.user(&token(secret), peer).await })
+        tokio::spawn(async move { cache.user(&token(secret), peer).await.verdict })
     };
     let bob = ask("bob", peer(2));
     while script.asked() == REVIEWS_OF_ONE {
@@ -429,7 +497,7 @@ async fn a_token_that_waited_long_for_its_review_has_all_the_time_of_a_review() 
     let _herd = flood(&cache, peer(1), REVIEWS_OF_ONE);
     let late = tokio::spawn({
         let cache = Arc::clone(&cache);
-        async move { cache.user(&token("late"), peer(1)).await }
+        async move { cache.user(&token("late"), peer(1)).await.verdict }
     });
     while script.asked() < REVIEWS_OF_ONE {
         tokio::task::yield_now().await;
@@ -453,7 +521,7 @@ async fn a_token_whose_turn_never_comes_is_told_to_come_again() {
     let _held: Vec<_> = (0..REVIEWS_OF_ONE)
         .map(|_| cache.shared.permits.request(peer(1)).unwrap())
         .collect();
-    let late = cache.user(&token("late"), peer(1)).await;
+    let late = cache.user(&token("late"), peer(1)).await.verdict;
     assert_eq!(late, Err(ReviewError::Busy));
     assert_eq!(start.elapsed(), review_permits::WAIT_MAX);
 }
@@ -461,7 +529,7 @@ async fn a_token_whose_turn_never_comes_is_told_to_come_again() {
 /// Maximum number of reviews in flight of a single address.
 const REVIEWS_OF_ONE: usize = 64;
 /// Maximum number of reviews of a single address, in flight and waiting.
-const FLOOD: usize = REVIEWS_OF_ONE + 4096;
+const FLOOD: usize = REVIEWS_OF_ONE + 52_429;
 
 fn peer(number: u8) -> Peer {
     Peer::from(std::net::IpAddr::from([10, 0, 0, number]))
@@ -471,7 +539,7 @@ fn flood(
     cache: &TokenCache,
     peer: Peer,
     count: usize,
-) -> Vec<Result<FlightWaiter<TokenVerdict>, ReviewError>> {
+) -> Vec<Result<FlightWaiter<DatedVerdict>, ReviewError>> {
     (0..count)
         .map(|number| {
             let key = FlightKey {
@@ -487,7 +555,10 @@ fn flood(
 async fn nothing_of_a_token_is_kept_or_shown() {
     let one = fixture(&[user("alice")], None).cache;
     let other = fixture(&[], None).cache;
-    one.user(&token("secret"), Peer::UNKNOWN).await.unwrap();
+    one.user(&token("secret"), Peer::UNKNOWN)
+        .await
+        .verdict
+        .unwrap();
     assert_ne!(
         one.shared.hasher.token(&token("secret")),
         other.shared.hasher.token(&token("secret")),

@@ -105,7 +105,10 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
         let mut leases = Vec::new();
         for impersonator in [JANE, JOE] {
             let caller = impersonating(&stage, impersonator).await.unwrap();
-            let authorization = stage.guard.authorize(&caller, &pods("a")).await;
+            let authorization = stage
+                .guard
+                .authorize(&caller, &pods("a"), Continuity::New)
+                .await;
             leases.push(authorization.unwrap().lease);
         }
         let _holds: Vec<_> = leases.iter().map(Lease::hold).collect();
@@ -163,4 +166,142 @@ async fn decisions_before_a_change_of_roles_are_doubtful() {
         assert_eq!(requirement.1.is_doubtful, is_doubtful);
         stage.guard.roles_changed(RoleScope::Cluster);
     }
+}
+
+/// One question in the name of `secret`, as a watch that resumes or as another request.
+async fn ask_as(
+    stage: &Stage,
+    secret: &str,
+    continuity: Continuity,
+) -> Result<Authorization, CallerRefusal> {
+    let headers = map(&[("authorization", &format!("Bearer {secret}"))]);
+    let peer = PeerIdentity::default();
+    let caller = stage.guard.authenticate(&headers, &peer, continuity).await;
+    let caller = caller.map_err(|denial| denial.refusal)?;
+    stage.guard.authorize(&caller, &pods("a"), continuity).await
+}
+
+/// A user whose tokens are bound to pods.
+fn bind(stage: &Stage, secret: &str, pod: &str) {
+    let extra = [
+        ("authentication.kubernetes.io/pod-uid", pod),
+        ("authentication.kubernetes.io/credential-id", secret),
+    ];
+    let user = User {
+        name: "system:serviceaccount:a:b".to_owned(),
+        extra: extra
+            .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]))
+            .into(),
+        ..User::default()
+    };
+    stage.tokens.know(secret, user);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_one_account_share_decisions_if_upstream_does_not_tell_them_apart() {
+    for (mode, state, expected) in [
+        (AuthorizerMode::SelfCheck, AuthorizerState::Transparent, 1),
+        (AuthorizerMode::Review, AuthorizerState::Transparent, 1),
+        (AuthorizerMode::SelfCheck, AuthorizerState::Opaque, 2),
+        (AuthorizerMode::Review, AuthorizerState::Opaque, 2),
+    ] {
+        let stage = Stage::new(mode);
+        stage.guard.followed().set_authorizers(state);
+        bind(&stage, "one", "pod-1");
+        bind(&stage, "two", "pod-2");
+        for secret in ["one", "two"] {
+            ask_as(&stage, secret, Continuity::New).await.unwrap();
+        }
+        assert_eq!(stage.script.asked_count(), expected, "{mode:?} {state:?}");
+        // A token that is not valid gets nothing from what others were allowed.
+        let refused = ask_as(&stage, "three", Continuity::New).await.unwrap_err();
+        assert_eq!(refused, CallerRefusal::Unauthorized);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_decision_does_not_keep_the_streams_of_a_token_that_was_deleted() {
+    let stage = Stage::new(AuthorizerMode::SelfCheck);
+    let _running = stage.run();
+    let followed = stage.guard.followed();
+    followed.set_authorizers(AuthorizerState::Transparent);
+    followed.set_bound_objects(true);
+    bind(&stage, "one", "pod-1");
+    bind(&stage, "two", "pod-2");
+    let one = ask_as(&stage, "one", Continuity::New).await.unwrap().lease;
+    let two = ask_as(&stage, "two", Continuity::New).await.unwrap().lease;
+    let (_one, _two) = (one.hold(), two.hold());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stage.tokens.0.lock().unwrap().remove("one");
+    stage.guard.bound_objects_deleted(vec!["pod-1".into()]);
+    let deleted_at = Instant::now();
+    one.revoked().await;
+    assert!(deleted_at.elapsed() <= Duration::from_secs(15));
+    assert!(!two.is_revoked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_resumes_asks_nothing_and_a_list_does() {
+    for mode in [
+        AuthorizerMode::SelfCheck,
+        AuthorizerMode::Review,
+        AuthorizerMode::Rbac,
+    ] {
+        let stage = Stage::new(mode);
+        let _running = stage.run();
+        let first = ask_as(&stage, "janes-token", Continuity::New)
+            .await
+            .unwrap();
+        let hold = first.lease.hold();
+        // Longer than a token or a decision is remembered for a new request.
+        tokio::time::sleep(Duration::from_secs(310)).await;
+        drop((first, hold));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        stage.script.asked();
+        let reviews = stage.tokens.reviews();
+        let resumed = ask_as(&stage, "janes-token", Continuity::Resumed).await;
+        assert!(resumed.is_ok(), "{mode:?}");
+        assert_eq!(stage.script.asked_count(), 0, "{mode:?}");
+        assert_eq!(stage.tokens.reviews(), reviews, "{mode:?}");
+        // Other accesses, and other requests, are new.
+        let headers = map(&[("authorization", "Bearer janes-token")]);
+        let peer = PeerIdentity::default();
+        let caller = stage
+            .guard
+            .authenticate(&headers, &peer, Continuity::Resumed)
+            .await;
+        let (caller, access) = (caller.unwrap(), pods("b"));
+        let other = stage.guard.authorize(&caller, &access, Continuity::Resumed);
+        other.await.unwrap();
+        assert_eq!(stage.script.asked_count(), 1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_was_deleted_resumes_nothing_after_a_pause() {
+    let stage = Stage::new(AuthorizerMode::Review);
+    let _running = stage.run();
+    let first = ask_as(&stage, "janes-token", Continuity::New)
+        .await
+        .unwrap();
+    let hold = first.lease.hold();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    drop((first, hold));
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    stage.tokens.0.lock().unwrap().remove("janes-token");
+    let refused = ask_as(&stage, "janes-token", Continuity::Resumed).await;
+    assert_eq!(refused.unwrap_err(), CallerRefusal::Unauthorized);
+    // A token that became another user's is authenticated anew.
+    let first = ask_as(&stage, "joes-token", Continuity::New).await.unwrap();
+    drop(first);
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    let jane = User {
+        name: "jane".to_owned(),
+        ..User::default()
+    };
+    stage.tokens.know("joes-token", jane);
+    let refused = ask_as(&stage, "joes-token", Continuity::Resumed).await;
+    assert_eq!(refused.unwrap_err(), CallerRefusal::Unverified);
+    let again = ask_as(&stage, "joes-token", Continuity::Resumed).await;
+    assert!(again.is_ok());
 }
