@@ -458,4 +458,5 @@ async fn what_neither_roles_nor_upstream_allow_is_forwarded() {
     assert_eq!(refusal, CallerRefusal::Forward);
 }
 
+mod property;
 mod streams;
