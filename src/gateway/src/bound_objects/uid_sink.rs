@@ -39,10 +39,10 @@ impl UidSink {
         }
     }
 
+    /// Tells also of what was created and deleted between two lists: a token may be bound to it.
     fn remove(&mut self, uid: &str) {
-        if self.uids.remove(uid) {
-            self.gone.push(uid.into());
-        }
+        self.uids.remove(uid);
+        self.gone.push(uid.into());
     }
 
     fn tell(&mut self) {

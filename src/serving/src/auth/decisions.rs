@@ -203,6 +203,12 @@ impl Decisions {
         decision.ok().map(|decision| decision.verdict.is_allowed)
     }
 
+    /// The last change of roles, or denial, that may affect a question.
+    #[must_use]
+    pub fn last_change(&self, key: &QuestionKey) -> ChangePoint {
+        self.shared.changes().last(&key.user, &key.access)
+    }
+
     /// Invalidates the decisions that changes of roles may affect, including those in flight.
     pub fn forget(&self, scopes: &ScopeSet) {
         self.shared.changes().record(scopes);
@@ -287,8 +293,11 @@ impl DecisionsState {
         }
         let are_roles_current = changes.are_roles_current(since, access);
         drop(changes);
-        are_roles_current
-            || decision.explanation == Explanation::NodeRules
+        if are_roles_current || !key.is_shared() {
+            // An answer to a caller's own review also says that it may impersonate, which roles about the access do not show.
+            return are_roles_current;
+        }
+        decision.explanation == Explanation::NodeRules
             || (decision.verdict.is_allowed && self.policy.explains(&key.user, access))
     }
 
@@ -316,12 +325,14 @@ impl DecisionsState {
         }
     }
 
-    /// What makes an access allowed.
-    fn explain(&self, key: &QuestionKey) -> Explanation {
+    /// What makes an access allowed, for which upstream gave this reason.
+    fn explain(&self, key: &QuestionKey, reason: &str) -> Explanation {
         if self.policy.explains(&key.user, &key.access) {
             return Explanation::Roles;
         }
-        match is_static_node_rule(&key.user, &key.access) {
+        // A role allows it that is not known here yet.
+        let is_by_role = reason.starts_with(ROLE_REASON);
+        match !is_by_role && is_static_node_rule(&key.user, &key.access) {
             true => Explanation::NodeRules,
             false => Explanation::None,
         }
@@ -428,7 +439,7 @@ impl DecisionsState {
             Ok(_) | Err(_) => self.outage.succeeded(),
         }
         let explanation = match &verdict {
-            Ok(verdict) if verdict.is_allowed => self.explain(&question.key),
+            Ok(verdict) if verdict.is_allowed => self.explain(&question.key, &verdict.reason),
             Ok(_) | Err(_) => Explanation::None,
         };
         if purpose == ReviewPurpose::Authorization && !self.is_local(explanation) {
@@ -467,6 +478,9 @@ fn unavailable(reason: &str) -> ReviewError {
         reason: reason.to_owned(),
     }
 }
+
+/// How the API server's reasons begin if a role allows an access.
+const ROLE_REASON: &str = "RBAC:";
 
 /// How long a decision is used that stands until an event. Streams are checked again a minute before.
 const STANDING_TTL: Duration = Duration::from_secs(60 * 60);

@@ -65,8 +65,12 @@ impl Followed {
 
     /// Records that upstream answered two tokens of one user differently: its authorizers count as opaque until the end of the process.
     pub fn contradict(&self) {
-        self.set_authorizers(AuthorizerState::Opaque);
-        self.authorizers.lock().is_contradicted = true;
+        let mut authorizers = self.authorizers.lock();
+        *authorizers = Authorizers {
+            state: AuthorizerState::Opaque,
+            opaque_since: Some(Instant::now()),
+            is_contradicted: true,
+        };
     }
 
     /// Whether upstream has answered two tokens of one user differently.

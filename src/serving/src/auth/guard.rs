@@ -412,12 +412,13 @@ impl Guard {
             impersonator: None,
             ..caller.clone()
         };
+        let mut decisions = Vec::new();
         for part in parts {
             let question = self
                 .question(&impersonator, part.clone())
                 .ok_or(CallerRefusal::Forward)?;
             match self.decide(&question).await {
-                Ok(decision) => requirements.push(self.requirement(question, &decision)),
+                Ok(decision) => decisions.push((question, decision)),
                 Err(Denial::Refused(refusal)) => return Err(refusal),
                 Err(Denial::Unasked) => return Err(forbidden(&impersonator, &part, String::new())),
                 Err(Denial::Denied(reason)) => {
@@ -425,6 +426,10 @@ impl Guard {
                 }
             }
         }
+        // Only now is it known whether roles changed meanwhile.
+        let rights = decisions.into_iter();
+        requirements
+            .extend(rights.map(|(question, decision)| self.requirement(question, &decision)));
         Ok(())
     }
 
@@ -508,9 +513,24 @@ impl Guard {
     }
 
     async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, Denial> {
-        let error = match self.0.decisions.decide(question).await {
+        let began_at = Instant::now();
+        let mut outcome = self.0.decisions.decide(question).await;
+        // A shared question may have been sent with another token, which is not valid any more. Of those that wait for it, one asks again
+        // for all; if that is another such token, each asks for itself.
+        if is_shared_refusal(question, &outcome) {
+            outcome = self.0.decisions.decide(question).await;
+        }
+        if is_shared_refusal(question, &outcome) {
+            outcome = self.0.decisions.recheck(question).await;
+        }
+        let error = match outcome {
             Ok(decision) if decision.verdict.is_allowed => return Ok(decision),
-            Ok(decision) => return Err(Denial::Denied(decision.verdict.reason.clone())),
+            Ok(decision) => {
+                if decision.asked_at >= began_at {
+                    self.0.rechecks.request_denied(&question.key);
+                }
+                return Err(Denial::Denied(decision.verdict.reason.clone()));
+            }
             Err(error) => error,
         };
         match (&question.identity, &error) {
@@ -540,6 +560,14 @@ impl Guard {
             | ReviewError::SelfReviewForbidden => CallerRefusal::Undecided { message },
         }))
     }
+}
+
+/// Whether upstream rejected the token in whose name a shared question was sent.
+fn is_shared_refusal(
+    question: &AccessQuestion,
+    outcome: &Result<CachedDecision, ReviewError>,
+) -> bool {
+    question.key.is_shared() && matches!(outcome, Err(ReviewError::Unauthorized))
 }
 
 /// Whether the gateway can forward the credential, so that upstream authenticates the caller itself. This includes having none.

@@ -228,22 +228,25 @@ impl Leases {
         let mut scan = LeaseScan::default();
         let grace = self.times.grace;
         self.expect_deleted(now);
-        for (key, entry) in &mut self.leases {
-            match entry.lease.upgrade().filter(is_held) {
-                Some(lease) => {
-                    scan.held += 1;
-                    if key.question.text_len() <= RESUMED_TEXT_LEN_MAX {
-                        entry.recent = Some((lease, now));
-                    }
+        self.leases.retain(|key, entry| {
+            let lease = entry.lease.upgrade().filter(|lease| !lease.is_revoked());
+            let Some(lease) = lease else {
+                return false;
+            };
+            if lease.stream_count() > 0 {
+                scan.held += 1;
+                if key.question.text_len() <= RESUMED_TEXT_LEN_MAX {
+                    entry.recent = Some((lease, now));
                 }
-                None => {
-                    let is_old = |(_, held_at): &(Lease, Instant)| {
-                        now.saturating_duration_since(*held_at) > RESUMED_MAX
-                    };
-                    entry.recent.take_if(|recent| is_old(recent));
-                }
+            } else {
+                drop(lease);
+                entry
+                    .recent
+                    .take_if(|(_, held_at)| now.saturating_duration_since(*held_at) > RESUMED_MAX);
+                return entry.lease.upgrade().is_some();
             }
-        }
+            true
+        });
         self.requirements.retain(|_, record| {
             record.leases.retain(DependentLease::is_valid);
             if record.leases.is_empty() {
@@ -263,7 +266,7 @@ impl Leases {
             *oldest = (*oldest).min(record.confirmed_at);
             true
         });
-        self.sweep();
+        self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
         scan
     }
 
@@ -420,10 +423,18 @@ impl Leases {
     }
 
     /// Makes an access due that roles no longer explain.
-    pub fn expect_access(&mut self, key: QuestionKey, now: Instant) {
+    pub fn expect_access(&mut self, key: QuestionKey, at: Instant) {
         if let Some(record) = self.requirements.get_mut(&RequirementKey::Access(key)) {
             record.explanation = Explanation::None;
-            record.expect_twice(now);
+            record.expect_twice(at);
+        }
+    }
+
+    /// Makes an access due that was denied to a new request.
+    pub fn expect_denied(&mut self, key: &QuestionKey, now: Instant) {
+        let key = RequirementKey::Access(key.clone());
+        if let Some(record) = self.requirements.get_mut(&key) {
+            record.expect(now);
         }
     }
 
@@ -451,8 +462,11 @@ impl Leases {
         self.deleted
             .retain(|_, gone_at| now.saturating_duration_since(*gone_at) < DELETED_KEPT);
         for record in self.requirements.values_mut() {
-            let Requirement::Token { user, .. } = &record.requirement else {
-                continue;
+            let user = match &record.requirement {
+                Requirement::Token { user, .. } => user,
+                // The answer to a caller's own review says that its token is valid, too.
+                Requirement::Access(question) if !question.key.is_shared() => &question.key.user,
+                Requirement::Access(_) | Requirement::Certificate { .. } => continue,
             };
             let uids = [user.pod_uid(), Some(&user.uid)];
             let gone_at = uids
@@ -462,8 +476,7 @@ impl Leases {
                 .min();
             if let Some(gone_at) = gone_at.filter(|gone_at| record.confirmed_at < **gone_at) {
                 let gone_at = *gone_at;
-                // A check in flight began after that, or is repeated.
-                if record.in_flight.is_none() {
+                if !record.is_event_checked() {
                     record.expect(gone_at);
                 }
             }
@@ -511,11 +524,6 @@ impl Leases {
     }
 }
 
-/// Whether streams hold the lease and it is not revoked.
-fn is_held(lease: &Lease) -> bool {
-    !lease.is_revoked() && lease.stream_count() > 0
-}
-
 /// A stream that begins within this time after one that held its lease continues it.
 const RESUMED_MAX: Duration = Duration::from_secs(30);
 /// Leases of longer questions, in bytes, are not kept for streams that resume.
@@ -523,8 +531,8 @@ const RESUMED_TEXT_LEN_MAX: usize = 2048;
 
 /// From the deletion of a pod or a service account to the review of its tokens: the API server remembers tokens for 10 s.
 const DELETED_DELAY: Duration = Duration::from_secs(11);
-/// How long uids of what is gone are kept: longer than a token's review can take.
-const DELETED_KEPT: Duration = Duration::from_secs(60);
+/// How long uids of what is gone are kept: longer than the review of a token counts for new requests, and those may take.
+const DELETED_KEPT: Duration = Duration::from_secs(300);
 /// Maximum number of such uids. Tokens of further ones are reviewed within the hour.
 const DELETED_MAX: usize = 200_000;
 

@@ -23,8 +23,8 @@ use super::decisions::Decisions;
 use super::followed::Followed;
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
-use super::question::{AccessQuestion, QuestionIdentity};
-use super::token_review::TokenVerdict;
+use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
+use super::token_cache::DatedVerdict;
 use super::upstream::ReviewError;
 use super::user::User;
 use crate::config::ReviewBudget;
@@ -37,7 +37,7 @@ pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
     fn recheck_token<'a>(
         &'a self,
         token: &'a BearerToken,
-    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = DatedVerdict> + Send + 'a>>;
 
     /// Marks a token as invalid in the cache, because upstream has rejected it.
     fn forget<'a>(
@@ -57,7 +57,7 @@ impl CredentialAuthority for Authenticator {
     fn recheck_token<'a>(
         &'a self,
         token: &'a BearerToken,
-    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = DatedVerdict> + Send + 'a>> {
         Box::pin(self.tokens().recheck(token))
     }
 
@@ -168,6 +168,11 @@ impl Rechecks {
         self.leases().delete_bound_objects(uids, Instant::now());
     }
 
+    /// A new request was denied this access: streams with the same access are checked.
+    pub fn request_denied(&self, key: &QuestionKey) {
+        self.leases().expect_denied(key, Instant::now());
+    }
+
     /// A user was denied what was allowed before. The client may return with another access, such as a list before its watch, so all
     /// decisions about the user are invalidated.
     fn user_denied(&self, user: &User) {
@@ -206,12 +211,16 @@ impl Rechecks {
     }
 
     async fn check(&self, requirement: &Requirement) -> CheckResult {
-        let confirmed = CheckResult::Confirmed(Confirmation::credential(Instant::now()));
+        let began_at = Instant::now();
+        let confirmed = |at| CheckResult::Confirmed(Confirmation::credential(at));
         match requirement {
             Requirement::Access(question) => self.check_access(question).await,
             Requirement::Token { token, user, .. } => {
-                match self.credentials.recheck_token(token).await {
-                    Ok(Some(current)) if *current == **user => confirmed,
+                // The review may have been sent for somebody else, and earlier.
+                let DatedVerdict { verdict, asked_at } =
+                    self.credentials.recheck_token(token).await;
+                match verdict {
+                    Ok(Some(current)) if *current == **user => confirmed(asked_at),
                     Ok(_) => CheckResult::Refused(Revocation::Unauthenticated),
                     Err(_) => CheckResult::Failed,
                 }
@@ -219,7 +228,7 @@ impl Rechecks {
             Requirement::Certificate {
                 credential, payer, ..
             } => match self.credentials.is_trusted(credential, *payer).await {
-                Some(true) => confirmed,
+                Some(true) => confirmed(began_at),
                 Some(false) => CheckResult::Refused(Revocation::Unauthenticated),
                 None => CheckResult::Failed,
             },

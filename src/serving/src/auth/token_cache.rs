@@ -131,15 +131,13 @@ impl TokenCache {
         asked_at.elapsed() < GOOD_TTL
     }
 
-    /// The user of a token by a new review, without looking into the cache. The verdict is cached.
-    ///
-    /// # Errors
-    /// [`ReviewError`] if the review fails.
-    pub async fn recheck(&self, token: &BearerToken) -> TokenVerdict {
+    /// The user of a token by a new review, or by one for the same purpose that is in flight, without looking into the cache. The verdict is
+    /// cached.
+    pub async fn recheck(&self, token: &BearerToken) -> DatedVerdict {
         let digest = self.shared.hasher.token(token);
         let is_recheck = true;
         let key = FlightKey { digest, is_recheck };
-        self.await_review(key, token, None).await.verdict
+        self.await_review(key, token, None).await
     }
 
     /// How long reviews of tokens have been failing.

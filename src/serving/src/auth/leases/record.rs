@@ -139,7 +139,17 @@ impl LeaseRecord {
 
     /// Makes a check due at this time because of an event, and not later.
     pub(super) fn expect(&mut self, at: Instant) {
+        if let Some(pending) = self.event_at {
+            // What was to be checked later is still checked later, too.
+            self.is_repeated |= pending > at;
+        }
         self.event_at = Some(self.event_at.map_or(at, |event_at| event_at.min(at)));
+    }
+
+    /// Whether a check because of an event is running, or waits for a permit.
+    pub(super) fn is_event_checked(&self) -> bool {
+        self.in_flight
+            .is_some_and(|check| check.cause == CheckCause::Event)
     }
 
     /// As [`expect`](Self::expect), and once more a while later.

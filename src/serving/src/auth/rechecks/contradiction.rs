@@ -6,6 +6,8 @@ use tracing::warn;
 
 use super::Rechecks;
 use crate::auth::followed::AuthorizerState;
+use crate::auth::leases::RequirementKey;
+use crate::metrics::Revocation;
 
 /// How often a shared answer is compared.
 pub(super) const COMPARISON_PERIOD: Duration = Duration::from_secs(60);
@@ -28,11 +30,17 @@ impl Rechecks {
             let second = self.decisions.ask_apart(&second).await;
             matches!((first, second), (Some(first), Some(second)) if first != second)
         };
+        let changed_at = self.decisions.last_change(&first.key);
         if !are_told_apart().await {
             return;
         }
         tokio::time::sleep(AGREEMENT_DELAY).await;
-        if are_told_apart().await {
+        let are_roles_settled = self.decisions.last_change(&first.key) == changed_at;
+        if are_told_apart().await && are_roles_settled {
+            // One of these streams may stand on an answer to another token: each asks for itself when it comes back.
+            let key = RequirementKey::Access(first.key.clone());
+            let count = self.leases().refuse(&key);
+            self.record_revocations(Revocation::Denied, count);
             self.followed.contradict();
             self.metrics.contradictions.inc();
             warn!(

@@ -37,6 +37,8 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 struct CheckQueues {
     events: CheckQueue,
     routine: CheckQueue,
+    /// Checks that ask upstream nothing do not wait for those that do.
+    local: CheckQueue,
     budget: BudgetMeter,
 }
 
@@ -46,6 +48,7 @@ impl Rechecks {
         let mut queues = CheckQueues {
             events: CheckQueue::new(),
             routine: CheckQueue::new(),
+            local: CheckQueue::new(),
             budget: BudgetMeter::new(self.budget, Instant::now()),
         };
         let mut tick = tokio::time::interval(self.tick());
@@ -57,13 +60,16 @@ impl Rechecks {
             }
         };
         tokio::pin!(comparisons);
-        let mut settled_at = None;
+        // A task before this one may have ended.
+        let has_changes = !self.changes.lock().is_empty();
+        let mut settled_at = has_changes.then(|| Instant::now() + SETTLING_TIME);
         loop {
             // Every branch is cancel-safe.
             tokio::select! {
                 _ = tick.tick() => self.scan(&mut queues),
                 Some(()) = queues.events.end_one() => {}
                 Some(()) = queues.routine.end_one() => {}
+                Some(()) = queues.local.end_one() => {}
                 () = self.change.notified() => {
                     settled_at.get_or_insert_with(|| Instant::now() + SETTLING_TIME);
                 }
@@ -93,7 +99,10 @@ impl Rechecks {
             for access in part {
                 match self.judge(access) {
                     Judgement::Unchanged => {}
-                    Judgement::Doubtful => doubtful.push(access.key.clone()),
+                    Judgement::Doubtful => doubtful.push((access.key.clone(), Instant::now())),
+                    Judgement::Unsure => {
+                        doubtful.push((access.key.clone(), access.asked_at + LAG_MAX));
+                    }
                     Judgement::Explained => explained.push(access.key.clone()),
                 }
             }
@@ -103,10 +112,9 @@ impl Rechecks {
             self.changes.lock().extend(scopes);
             return false;
         }
-        let now = Instant::now();
         let mut leases = self.leases();
-        for key in doubtful {
-            leases.expect_access(key, now);
+        for (key, at) in doubtful {
+            leases.expect_access(key, at);
         }
         for key in explained {
             leases.explain_access(key);
@@ -125,7 +133,7 @@ impl Rechecks {
             Explanation::NodeRules => Judgement::Unchanged,
             Explanation::None if is_explained => Judgement::Explained,
             // It may have rested on a role that was gone before it was seen here.
-            Explanation::None if is_recent => Judgement::Doubtful,
+            Explanation::None if is_recent => Judgement::Unsure,
             Explanation::None => Judgement::Unchanged,
         }
     }
@@ -143,9 +151,8 @@ impl Rechecks {
         let swept = leases.offer_due(coverage, sweep_max, now, |due| {
             let queue = match due.cause {
                 CheckCause::Event => &mut queues.events,
-                CheckCause::Expired | CheckCause::Retry | CheckCause::Local | CheckCause::Sweep => {
-                    &mut queues.routine
-                }
+                CheckCause::Local => &mut queues.local,
+                CheckCause::Expired | CheckCause::Retry | CheckCause::Sweep => &mut queues.routine,
             };
             queue.accept(due.payer, || {
                 let requirement = due.requirement();
@@ -163,6 +170,7 @@ impl Rechecks {
         queues.budget.spend(swept);
         queues.events.start();
         queues.routine.start();
+        queues.local.start();
         self.record_revocations(Revocation::GraceOver, scan.revoked);
         let oldest = scan.oldest.map_or(Duration::ZERO, |oldest| now - oldest);
         self.metrics.oldest_confirmation.set(oldest.as_secs_f64());
@@ -190,6 +198,8 @@ enum Judgement {
     Unchanged,
     /// It may be another one now.
     Doubtful,
+    /// It may be another one, and is too young to tell.
+    Unsure,
     /// Roles explain what they did not explain before.
     Explained,
 }
