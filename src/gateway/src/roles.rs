@@ -144,6 +144,10 @@ impl<F: Fetch> RoleFeed<F> {
         if !self.policy.set_current(is_current) {
             return;
         }
+        if is_current {
+            // What was decided meanwhile rests on roles that were not known.
+            (self.report)(RoleScope::Known);
+        }
         match (is_current, self.mode) {
             (true, AuthorizerMode::Rbac) => {
                 tracing::info!("roles and bindings are current: access is decided from them");

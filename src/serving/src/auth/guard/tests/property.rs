@@ -412,6 +412,7 @@ impl Model {
             Some(_) => {
                 self.deliver();
                 self.store.set_current(true);
+                self.guard.roles_changed(RoleScope::Known);
             }
         }
         self.trouble();
