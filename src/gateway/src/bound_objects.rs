@@ -6,13 +6,14 @@ mod uid_set;
 mod uid_sink;
 
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::refusal_log::log_refusal_once;
 use crate::auth::followed::Followed;
-use crate::informer::{ListWatch, OnFailure, Reflector, WatchFailure};
+use crate::informer::{ListWatch, Reflector};
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
 use crate::upstream::driver::Fetch;
@@ -53,7 +54,9 @@ impl<F: Fetch> BoundObjectFeed<F> {
         let gvr = Gvr::new("", "v1", resource);
         let sink = UidSink::new(Arc::clone(&self.on_deleted), Arc::clone(contact));
         let reflector = Reflector::new(Arc::clone(&self.fetch), ListWatch::metadata(&gvr));
-        let reading = reflector.on_failure(log_refusal_once(&gvr)).run(sink);
+        let reading = reflector
+            .on_failure(log_refusal_once(&gvr, UNWATCHED))
+            .run(sink);
         Box::pin(reading).await;
         // A reflector ends if its sink cannot follow; this sink always can.
         std::future::pending().await
@@ -86,22 +89,8 @@ impl<F: Fetch> BoundObjectFeed<F> {
 /// How often silence is looked for.
 const CONTACT_PERIOD: Duration = Duration::from_secs(5);
 
-/// Logs once that the gateway may not watch a resource. Other failures pass.
-fn log_refusal_once(gvr: &Gvr) -> OnFailure {
-    let (resource, is_logged) = (gvr.to_string(), OnceLock::new());
-    Arc::new(move |failure: &WatchFailure| {
-        let is_forbidden =
-            matches!(failure, WatchFailure::Refused { status, .. } if status.code == 403);
-        if is_forbidden && is_logged.set(()).is_ok() {
-            tracing::warn!(
-                %resource,
-                "the gateway may not watch this resource: tokens of deleted pods and service accounts end only when they are checked again"
-            );
-        } else {
-            tracing::debug!(%resource, %failure, "reading failed");
-        }
-    })
-}
+/// The log line if the gateway may not watch one of the resources.
+const UNWATCHED: &str = "the gateway may not watch this resource: tokens of deleted pods and service accounts end only when they are checked again";
 
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,7 @@ mod pressure;
 mod rebalance;
 mod reconfigure;
 mod recorders;
+mod refusal_log;
 mod registry;
 mod reloads;
 mod restored;

@@ -3,7 +3,7 @@
 
 mod contact;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::Resource;
@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use self::contact::UpstreamContact;
+use super::refusal_log::log_refusal_once;
 use crate::auth::changes::RoleScope;
 use crate::auth::guard::{AuthorizerMode, Guard, GuardSettings};
 use crate::auth::policy::{FollowedPolicy, PolicyStore};
 use crate::auth::rbac::RbacPolicy;
 use crate::informer::{
     Cached, InformerOptions, ListWatch, Notification, OnFailure, Registration, SharedInformer,
-    WatchFailure,
 };
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
@@ -123,7 +123,8 @@ impl<F: Fetch> RoleFeed<F> {
     {
         let gvr = Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT);
         let list_watch = ListWatch::of_kind().without_managed_fields().consistent();
-        let following = InformerGuard::new(&self.fetch, list_watch, log_once(&gvr));
+        let following =
+            InformerGuard::new(&self.fetch, list_watch, log_refusal_once(&gvr, UNWATCHED));
         let (policy, report) = (Arc::clone(policy), Arc::clone(&self.report));
         let registration = following.0.add_handler(move |change: &Notification<T>| {
             let has_changed = policy.update(|policy| match change {
@@ -224,22 +225,8 @@ const CONTACT_PERIOD: Duration = Duration::from_secs(5);
 /// Three of the API server's bookmark intervals of a minute.
 const STALE_MIN: Duration = Duration::from_secs(180);
 
-/// Logs once that the gateway may not watch a resource; changes are then noticed at the re-authorization interval. Other failures pass.
-fn log_once(gvr: &Gvr) -> OnFailure {
-    let (resource, is_logged) = (gvr.to_string(), OnceLock::new());
-    Arc::new(move |failure: &WatchFailure| {
-        let is_forbidden =
-            matches!(failure, WatchFailure::Refused { status, .. } if status.code == 403);
-        if is_forbidden && is_logged.set(()).is_ok() {
-            tracing::warn!(
-                %resource,
-                "the gateway may not watch this resource: changes of roles are noticed only when permissions are checked again"
-            );
-        } else {
-            tracing::debug!(%resource, %failure, "reading failed");
-        }
-    })
-}
+/// The log line if the gateway may not watch one of the kinds.
+const UNWATCHED: &str = "the gateway may not watch this resource: changes of roles are noticed only when permissions are checked again";
 
 #[cfg(test)]
 mod tests;
