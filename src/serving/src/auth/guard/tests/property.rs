@@ -68,7 +68,7 @@ struct Model {
     upstream: Upstream,
     dice: Dice,
     streams: Vec<(&'static str, Lease, LeaseHold)>,
-    losses: HashMap<&'static str, Loss>,
+    losses: HashMap<(&'static str, Cause), Loss>,
     /// When the watches of roles fell silent; what changed since is not known here.
     silent_since: Option<Instant>,
     webhook_since: Option<Instant>,
@@ -199,27 +199,31 @@ impl Model {
         change(&mut self.upstream.0.lock().unwrap())
     }
 
-    /// Notes which tokens have lost their right, why and since when.
+    /// Notes which tokens have lost their right, since when, for each reason that holds.
     fn note(&mut self) {
         for (secret, _) in TOKENS {
-            if self.truth(|truth| truth.allows(secret)) {
-                self.losses.remove(secret);
-                continue;
-            }
-            let cause = self.truth(|truth| truth.cause(secret));
-            let bound = match cause {
-                Cause::Roles => BY_ROLES,
-                Cause::Token if secret.starts_with("sa-") => BY_DELETION,
-                Cause::Token | Cause::Unseen => UNNOTICED + GRACE,
-            };
-            let at = Instant::now();
-            let new = Loss { at, bound, cause };
-            // What is lost for another reason than before may be noticed anew.
-            let loss = self.losses.entry(secret).or_insert(new);
-            if loss.cause != cause {
-                *loss = new;
+            let causes = self.truth(|truth| truth.causes(secret));
+            self.losses
+                .retain(|(lost, cause), _| *lost != secret || causes.contains(cause));
+            for cause in causes {
+                let bound = match cause {
+                    Cause::Roles => BY_ROLES,
+                    Cause::Token if secret.starts_with("sa-") => BY_DELETION,
+                    Cause::Token | Cause::Unseen => UNNOTICED + GRACE,
+                };
+                let at = Instant::now();
+                let loss = Loss { at, bound, cause };
+                self.losses.entry((secret, cause)).or_insert(loss);
             }
         }
+    }
+
+    fn losses(&self, secret: &'static str) -> impl Iterator<Item = Loss> + '_ {
+        let of_token = self
+            .losses
+            .iter()
+            .filter(move |((lost, _), _)| *lost == secret);
+        of_token.map(|(_, loss)| *loss)
     }
 
     fn bind(&mut self, name: &'static str, is_bound: bool) {
@@ -291,7 +295,7 @@ impl Model {
         let was_troubled = self
             .troubled_at
             .is_some_and(|at| at + Duration::from_secs(15) >= loss.at);
-        match was_troubled {
+        match was_troubled || self.is_troubled() {
             true => otherwise.max(loss.bound),
             false => loss.bound.min(otherwise),
         }
@@ -300,17 +304,16 @@ impl Model {
     fn check_streams(&mut self) {
         self.streams.retain(|(_, lease, _)| !lease.is_revoked());
         for (secret, _, _) in &self.streams {
-            let Some(loss) = self.losses.get(secret) else {
-                continue;
-            };
-            let bound = self.bound(*loss, UNNOTICED + GRACE);
-            let lasted = loss.at.elapsed();
-            let bound = bound + Duration::from_secs(2);
-            assert!(
-                lasted <= bound,
-                "seed {}: a stream of {secret} outlives {loss:?} by {lasted:?}, bound {bound:?}",
-                self.seed
-            );
+            for loss in self.losses(secret) {
+                let bound = self.bound(loss, UNNOTICED + GRACE);
+                let lasted = loss.at.elapsed();
+                let bound = bound + Duration::from_secs(2);
+                assert!(
+                    lasted <= bound,
+                    "seed {}: a stream of {secret} outlives {loss:?} by {lasted:?}, bound {bound:?}",
+                    self.seed
+                );
+            }
         }
     }
 
@@ -325,14 +328,14 @@ impl Model {
         };
         let is_allowed = self.truth(|truth| truth.decides_by_roles) || secret != OTHER;
         assert!(is_allowed, "seed {}: another user's answer", self.seed);
-        if let Some(loss) = self.losses.get(secret) {
+        for loss in self.losses(secret) {
             let usual = match (continuity, loss.cause) {
                 (Continuity::Resumed, _) => UNNOTICED,
                 (Continuity::New, Cause::Token) => NEW_TOKEN,
                 (Continuity::New, Cause::Roles | Cause::Unseen) => NEW_ACCESS,
             };
             let bound = match loss.cause {
-                Cause::Roles => self.bound(*loss, usual),
+                Cause::Roles => self.bound(loss, usual),
                 Cause::Token | Cause::Unseen => usual,
             };
             let (lasted, seed) = (loss.at.elapsed(), self.seed);

@@ -24,7 +24,7 @@ pub(super) struct Truth {
 }
 
 /// Why a token may not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     Token,
     Roles,
@@ -53,26 +53,31 @@ impl Truth {
     }
 
     fn may(&self, user: &User) -> bool {
+        self.bound.contains(&user.name) && !self.is_denied(user)
+    }
+
+    /// Whether an authorizer denies what roles allow.
+    fn is_denied(&self, user: &User) -> bool {
         let id = user
             .extra
             .get("authentication.kubernetes.io/credential-id")
             .and_then(|ids| ids.first());
-        let is_denied = self.has_webhook && id.is_some_and(|id| id == DENIED);
-        let is_denied = is_denied || user.extra.contains_key("other");
-        self.bound.contains(&user.name) && (self.decides_by_roles || !is_denied)
+        let by_webhook = self.has_webhook && id.is_some_and(|id| id == DENIED);
+        !self.decides_by_roles && (by_webhook || user.extra.contains_key("other"))
     }
 
-    /// Why a token may not read.
-    pub(super) fn cause(&self, secret: &'static str) -> Cause {
-        let has_role = self
-            .users
-            .get(secret)
-            .is_some_and(|user| self.bound.contains(&user.name));
-        match (self.gone.contains_key(secret), has_role) {
-            (true, _) => Cause::Token,
-            (false, false) => Cause::Roles,
-            (false, true) => Cause::Unseen,
-        }
+    /// Each reason why a token may not read.
+    pub(super) fn causes(&self, secret: &'static str) -> Vec<Cause> {
+        let Some(user) = self.users.get(secret) else {
+            return Vec::new();
+        };
+        let causes = [
+            (Cause::Token, self.gone.contains_key(secret)),
+            (Cause::Roles, !self.bound.contains(&user.name)),
+            (Cause::Unseen, self.is_denied(user)),
+        ];
+        let holding = causes.into_iter().filter(|(_, holds)| *holds);
+        holding.map(|(cause, _)| cause).collect()
     }
 }
 
