@@ -1,25 +1,9 @@
 //! What decides at the API server besides roles, and which mode of `--auth` fits.
 
-use serde::Deserialize;
-use serde_json::json;
-
-use super::requests::review;
 use super::verdict::CheckVerdict;
 use crate::config::{AuthMode, CheckSettings, UpstreamAuthorizers};
+use crate::gateway::is_transparent;
 use crate::upstream::client::Client;
-use crate::upstream::discovery::api_groups;
-
-const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-
-#[derive(Deserialize)]
-struct AuthorizerReview {
-    status: AuthorizerReviewStatus,
-}
-
-#[derive(Deserialize)]
-struct AuthorizerReviewStatus {
-    incomplete: bool,
-}
 
 /// What the gateway will find out each minute (decision 60).
 pub(super) async fn authorizers(client: &Client, settings: &CheckSettings) -> CheckVerdict {
@@ -33,28 +17,18 @@ pub(super) async fn authorizers(client: &Client, settings: &CheckSettings) -> Ch
             each_token(auth.mode)
         ));
     }
-    let body = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectRulesReview",
-        "spec": {"namespace": "default"},
-    });
-    let rules = review::<AuthorizerReview>(client, RULES, &body).await;
-    let groups = api_groups(client).await;
-    let (Ok(rules), Ok(groups)) = (rules, groups) else {
-        return CheckVerdict::warning(
+    match is_transparent(client).await {
+        Err(error) => CheckVerdict::warning(
             format!(
-                "the API server does not say what decides: {}",
+                "the API server does not say what decides: {error}; {}",
                 each_token(auth.mode)
             ),
             "let the gateway create selfsubjectrulesreviews: bind its identity to the ClusterRole system:basic-user",
-        );
-    };
-    let fork = groups.iter().any(|group| group.ends_with(".openshift.io"));
-    match rules.status.incomplete || fork {
-        false => CheckVerdict::ok(
+        ),
+        Ok(true) => CheckVerdict::ok(
             "only RBAC and the node authorizer decide: tokens of one account share answers, each asked about once in an hour or when roles change",
         ),
-        true => CheckVerdict::ok(format!(
+        Ok(false) => CheckVerdict::ok(format!(
             "something else than RBAC and the node authorizer decides, too: {}",
             each_token(auth.mode)
         )),

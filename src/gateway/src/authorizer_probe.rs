@@ -20,43 +20,26 @@ use crate::upstream::discovery::api_groups;
 use rules_review::RulesReview;
 use verdict::{AuthorizerAnswer, AuthorizerVerdict, ProbeSchedule};
 
-/// What the probe last found out, for people.
-#[derive(Clone, Debug, Default)]
-pub(super) struct AuthorizersStatus(Arc<Mutex<AuthorizerVerdict>>);
-
-impl AuthorizersStatus {
-    pub(super) fn state(&self) -> AuthorizerState {
-        self.0.lock().state()
-    }
-
-    /// Why the state is what it is.
-    pub(super) fn reason(&self) -> String {
-        self.0.lock().to_string()
-    }
-}
-
 /// Finds out whether upstream's authorizers are transparent.
 pub(super) struct AuthorizerProbe {
     client: Client,
-    reviewer: Reviewer,
     followed: Arc<Followed>,
-    status: AuthorizersStatus,
+    /// What was last found out.
+    verdict: Mutex<AuthorizerVerdict>,
     configured: UpstreamAuthorizers,
 }
 
 impl AuthorizerProbe {
-    /// A probe that writes what it finds out to `followed`, and with its reason to `status`.
+    /// A probe that writes what it finds out to `followed`.
     pub(super) fn new(
         client: Client,
         followed: Arc<Followed>,
         configured: UpstreamAuthorizers,
-        status: AuthorizersStatus,
     ) -> Self {
         Self {
-            reviewer: Reviewer::new(client.clone()),
             client,
             followed,
-            status,
+            verdict: Mutex::default(),
             configured,
         }
     }
@@ -77,7 +60,7 @@ impl AuthorizerProbe {
         // A task before this one may have ended.
         self.publish(schedule.verdict());
         loop {
-            let answer = timeout(PROBE_TIMEOUT, self.probe()).await;
+            let answer = timeout(PROBE_TIMEOUT, probe(&self.client)).await;
             let answer = answer.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned()));
             schedule.observe(answer, Instant::now());
             self.publish(schedule.verdict());
@@ -87,29 +70,9 @@ impl AuthorizerProbe {
         }
     }
 
-    async fn probe(&self) -> Result<AuthorizerAnswer, String> {
-        let question = RulesReview::of_namespace("default");
-        let review = self
-            .reviewer
-            .create(
-                ReviewPurpose::Authorization,
-                ReviewIdentity::Gateway,
-                &question,
-            )
-            .await
-            .map_err(|error| one_line(&error))?;
-        if !review.is_complete() {
-            return Ok(AuthorizerAnswer::Incomplete);
-        }
-        let groups = api_groups(&self.client)
-            .await
-            .map_err(|error| one_line(&error))?;
-        Ok(AuthorizerAnswer::of_groups(groups))
-    }
-
     /// Logs a change, and tells those who rely on the state.
     fn publish(&self, verdict: &AuthorizerVerdict) {
-        let mut last = self.status.0.lock();
+        let mut last = self.verdict.lock();
         let is_news = last.is_news(verdict);
         last.clone_from(verdict);
         drop(last);
@@ -117,8 +80,8 @@ impl AuthorizerProbe {
         if state != self.followed.authorizers() {
             self.followed.set_authorizers(state);
         }
-        let reason = self.status.reason();
-        match self.status.state() {
+        let reason = verdict.to_string();
+        match state {
             _ if !is_news => {}
             AuthorizerState::Transparent => {
                 info!(
@@ -140,6 +103,30 @@ impl AuthorizerProbe {
             }
         }
     }
+}
+
+/// Asks upstream whether all of its authorizers name their rules.
+async fn probe(client: &Client) -> Result<AuthorizerAnswer, String> {
+    let question = RulesReview::of_namespace("default");
+    let (purpose, identity) = (ReviewPurpose::Authorization, ReviewIdentity::Gateway);
+    let review = Reviewer::new(client.clone())
+        .create(purpose, identity, &question)
+        .await
+        .map_err(|error| one_line(&error))?;
+    if !review.is_complete() {
+        return Ok(AuthorizerAnswer::Incomplete);
+    }
+    let groups = api_groups(client).await.map_err(|error| one_line(&error))?;
+    Ok(AuthorizerAnswer::of_groups(groups))
+}
+
+/// Whether only RBAC and the node authorizer decide upstream, as the gateway finds out each minute.
+///
+/// # Errors
+/// Why upstream does not say, in one line.
+pub async fn is_transparent(client: &Client) -> Result<bool, String> {
+    let answer = probe(client).await?;
+    Ok(AuthorizerVerdict::Answered(answer).state() == AuthorizerState::Transparent)
 }
 
 /// Time for both requests of a probe. The review alone may take as long.

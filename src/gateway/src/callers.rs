@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::authorizer_probe::{AuthorizerProbe, AuthorizersStatus};
+use super::authorizer_probe::AuthorizerProbe;
 use super::bound_objects::BoundObjectFeed;
 use super::reloads::Reloads;
 use super::roles::RoleFeed;
@@ -137,7 +137,6 @@ pub(super) fn callers(
         client.clone(),
         Arc::clone(followed),
         settings.upstream_authorizers,
-        AuthorizersStatus::default(),
     );
     let deleted = guard.clone();
     let bound_objects = BoundObjectFeed::new(

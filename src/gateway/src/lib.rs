@@ -75,6 +75,7 @@ use crate::tls::{ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
+pub use authorizer_probe::is_transparent;
 use callers::Callers;
 pub use callers::CallersError;
 use checkpoints::Checkpoints;

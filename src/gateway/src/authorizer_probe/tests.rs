@@ -94,17 +94,12 @@ impl Stage {
 
     fn probe(&self, configured: UpstreamAuthorizers) -> (AuthorizerProbe, Arc<Followed>) {
         let followed = Arc::<Followed>::default();
-        let probe = AuthorizerProbe::new(
-            self.client.clone(),
-            Arc::clone(&followed),
-            configured,
-            AuthorizersStatus::default(),
-        );
+        let probe = AuthorizerProbe::new(self.client.clone(), Arc::clone(&followed), configured);
         (probe, followed)
     }
 
     async fn outcome(&self) -> Result<AuthorizerAnswer, String> {
-        self.probe(UpstreamAuthorizers::Auto).0.probe().await
+        probe(&self.client).await
     }
 }
 
@@ -163,24 +158,25 @@ async fn what_is_not_answered_in_full_is_not_complete() {
 async fn the_state_and_its_reason_are_told() {
     let stage = Stage::new().await;
     let (probe, followed) = stage.probe(UpstreamAuthorizers::Auto);
-    let status = probe.status.clone();
-    assert_eq!(status.state(), AuthorizerState::Opaque);
+    assert_eq!(probe.verdict.lock().state(), AuthorizerState::Opaque);
     probe.publish(&AuthorizerVerdict::Answered(AuthorizerAnswer::Complete));
     assert_eq!(followed.authorizers(), AuthorizerState::Transparent);
-    assert_eq!(status.state(), AuthorizerState::Transparent);
+    assert_eq!(probe.verdict.lock().state(), AuthorizerState::Transparent);
     probe.publish(&AuthorizerVerdict::Unanswered("no route".to_owned()));
     assert_eq!(followed.authorizers(), AuthorizerState::Opaque);
-    assert!(status.reason().contains("no route"));
+    assert!(probe.verdict.lock().to_string().contains("no route"));
 }
 
 #[tokio::test]
 async fn nothing_is_asked_of_an_upstream_that_is_declared_opaque() {
     let stage = Stage::new().await;
     let (probe, followed) = stage.probe(UpstreamAuthorizers::Opaque);
-    let status = probe.status.clone();
     let mut running = std::pin::pin!(probe.run());
     assert!(futures::poll!(&mut running).is_pending());
     assert_eq!(followed.authorizers(), AuthorizerState::Opaque);
-    assert_eq!(status.reason(), "--upstream-authorizers opaque");
+    assert_eq!(
+        probe.verdict.lock().to_string(),
+        "--upstream-authorizers opaque"
+    );
     assert!(stage.requests.lock().is_empty());
 }
