@@ -31,6 +31,9 @@ const TIMES: RecheckTimes = RecheckTimes {
     decides_by_roles: false,
 };
 
+/// The interval and a fifth of it, and the time between two scans.
+const CHECKED_WITHIN: Duration = Duration::from_secs(31);
+
 /// A credential authority with one scripted verdict for all credentials, which counts its calls.
 #[derive(Debug)]
 struct Tokens {
@@ -170,10 +173,11 @@ async fn a_denial_ends_streams_within_the_interval() {
     pass(300).await;
     assert!(!lease.is_revoked());
     let count = stage.script.asked_count();
-    assert!((10..=20).contains(&count), "{count} questions in 300 s");
+    // Every 25 to 30 s, and a scan's time later.
+    assert!((9..=12).contains(&count), "{count} questions in 300 s");
     stage.script.then_always(denied());
     let mut revoked = std::pin::pin!(lease.revoked());
-    tokio::time::timeout(TIMES.interval, &mut revoked)
+    tokio::time::timeout(CHECKED_WITHIN, &mut revoked)
         .await
         .unwrap();
     assert_eq!(stage.revocations(Revocation::Denied), 1);
@@ -613,7 +617,8 @@ async fn checks_of_one_user_that_hang_keep_no_other_user_from_being_checked() {
     // Jane's check is due later than all of the above.
     pass(15).await;
     let _jane = stage.held(question("jane", pods("a")));
-    pass(30).await;
+    // Due at the latest 45 s after the start; the first checks that hang are given up later.
+    pass(32).await;
     let asked = stage.script.asked();
     assert_eq!(asked.len(), IN_FLIGHT_MAX * 4 / 5 + 1 + 1);
     assert!(asked.iter().any(|(key, _)| key.user.name == "jane"));

@@ -89,6 +89,8 @@ fn user(secret: &str, name: &str) -> User {
     }
     if secret == OTHER {
         extra.insert("other".to_owned(), vec!["x".to_owned()]);
+        let key = "authentication.kubernetes.io/credential-id";
+        extra.insert(key.to_owned(), vec![secret.to_owned()]);
     }
     User {
         name: name.to_owned(),

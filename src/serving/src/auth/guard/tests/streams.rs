@@ -277,6 +277,28 @@ async fn a_watch_that_resumes_asks_nothing_and_a_list_does() {
     }
 }
 
+/// A list, or a watch that begins with all objects, gives what the stream before it never gave.
+#[tokio::test(start_paused = true)]
+async fn a_new_request_is_asked_about_although_a_stream_has_its_lease() {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
+        let stage = Stage::new(mode);
+        let _running = stage.run();
+        let first = ask_as(&stage, "janes-token", Continuity::New)
+            .await
+            .unwrap();
+        let _hold = first.lease.hold();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stage.script.then_always(denied());
+        let scope = RoleScope::Namespace("a".to_owned());
+        stage.guard.roles_changed(scope);
+        let resumed = ask_as(&stage, "janes-token", Continuity::Resumed).await;
+        assert!(resumed.is_ok(), "{mode:?}");
+        let refused = ask_as(&stage, "janes-token", Continuity::New).await;
+        let is_refused = matches!(refused, Err(CallerRefusal::Forbidden { .. }));
+        assert!(is_refused, "{mode:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_that_was_deleted_resumes_nothing_after_a_pause() {
     let stage = Stage::new(AuthorizerMode::Review);
