@@ -56,7 +56,8 @@ pub use kube_fanout_informer as informer;
 pub use kube_fanout_protocol as protocol;
 pub use kube_fanout_serving::{
     admin, admission, allocator, audit, auth, build_info, cache_rule, cli, config, connection,
-    log_filter, metrics, passthrough, reload, serve, shutdown, status, telemetry, tls, watch,
+    log_filter, metrics, passthrough, reload, serve, serving_control, shutdown, status, telemetry,
+    tls, watch,
 };
 use kube_fanout_serving::{numbers, printable};
 pub use kube_fanout_upstream as upstream;
@@ -68,3 +69,4 @@ pub mod check;
 pub mod demo;
 pub mod embedded;
 pub mod quiet;
+pub mod serving_command;

@@ -17,14 +17,16 @@ use std::time::Duration;
 #[cfg(feature = "mimalloc")]
 use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
-use kube_fanout::config::{self, ConfigurationFile, ProcessTask, ServeSettings, Settings};
+use kube_fanout::config::{
+    self, ConfigurationFile, ProcessTask, ServeSettings, ServingRequest, Settings,
+};
 use kube_fanout::demo::{self, DemoError, DemoOutcome, ScreenKind};
 use kube_fanout::error_chain::one_line;
 use kube_fanout::gateway::{Configuration, Gateway, ProcessControls, unusable_settings};
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
 use kube_fanout::telemetry::SpanExport;
-use kube_fanout::{build_info, check, embedded};
+use kube_fanout::{build_info, check, embedded, serving_command};
 use log::LogHandles;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -81,6 +83,7 @@ fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>
         ProcessTask::Serve(_)
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
+        | ProcessTask::Serving(_)
         | ProcessTask::Check(_) => log::start(&process, &task),
     };
     let LogHandles {
@@ -172,12 +175,25 @@ async fn run(
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
+        ProcessTask::Serving(request) => return change_rules(&request).await,
         ProcessTask::ConfigCheck(_)
         | ProcessTask::Print(_)
         | ProcessTask::CheckList(_)
         | ProcessTask::Top(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows or changes the serving rules of running gateways.
+async fn change_rules(request: &ServingRequest) -> anyhow::Result<ExitCode> {
+    let (lines, are_done) = serving_command::run(request)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    print(&lines);
+    Ok(match are_done {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_FAILURE),
+    })
 }
 
 /// Becomes the program `kube-fanout-top`, which is beside this one or on the PATH.

@@ -42,7 +42,7 @@ pub(crate) fn start(process: &ProcessSettings, task: &ProcessTask) -> anyhow::Re
                 log_filter: None,
                 ..
             },
-            ProcessTask::Demo(_) | ProcessTask::Check(_),
+            ProcessTask::Demo(_) | ProcessTask::Check(_) | ProcessTask::Serving(_),
         ) => LogFilter::of_level(LevelFilter::ERROR),
         _ => process.filter(),
     };

@@ -29,6 +29,7 @@ mod rbac_answers;
 mod rebalance;
 mod redefinition;
 mod secrets;
+mod serving_rules;
 mod staleness;
 mod status;
 mod support;

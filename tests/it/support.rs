@@ -10,6 +10,7 @@ pub(crate) mod process;
 pub(crate) mod protobuf_relay;
 pub(crate) mod quiet;
 pub(crate) mod random;
+pub(crate) mod resuming;
 pub(crate) mod wire;
 
 /// The limit of a single wait for a state. It fails a test that hangs and measures nothing, so it is far more than a busy machine needs.

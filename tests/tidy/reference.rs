@@ -244,7 +244,7 @@ fn the_endpoints_of_both_ports_are_listed() {
         paths.extend(own.filter(|path| path.starts_with("/kube-fanout/")));
     }
     // Rights, not endpoints.
-    for right in ["status", "log-filter", "profile"] {
+    for right in ["status", "log-filter", "profile", "serving"] {
         assert!(paths.remove(&format!("/kube-fanout/{right}")), "{right}");
     }
     let page = read(PAGE);

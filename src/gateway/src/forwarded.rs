@@ -152,7 +152,8 @@ async fn or_pending(future: Option<impl Future<Output = ()>>) {
     }
 }
 
-async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+/// Completes with the first of two futures.
+pub(super) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     // Both only wait; cancelling them loses nothing.
     tokio::select! {
         () = one => {}

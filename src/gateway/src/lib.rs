@@ -7,7 +7,8 @@
 //! clients to other gateways, `callers` and `roles` set authentication and authorization up, `authorizer_probe` and `bound_objects` learn
 //! what need not be asked again, `operators` reserves capacity for the operators' port, `pressure` decides what is given back while memory
 //! is short, `recorders` counts in metrics, and `reloads` follows files. `controls` connects the gateway with the process, `reconfigure`
-//! applies a changed configuration file to what `live` and others hold. `status` collects what the status page shows.
+//! applies a changed configuration file to what `live` and others hold. `status` collects what the status page shows, and `start`
+//! reads what the gateway waits for at its start.
 
 mod api_services;
 mod audit_log;
@@ -42,6 +43,7 @@ mod restored;
 mod roles;
 mod settings_check;
 mod slot;
+mod start;
 mod status;
 
 use std::net::SocketAddr;
@@ -49,7 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::admin::{AdminState, StatusFeed};
 use crate::admission::Admission;
@@ -58,22 +60,20 @@ use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
 use crate::config::{
-    AuthMode, HandoverSettings, ListenTransport, OpenFiles, ServeSettings, StateSettings,
-    UpstreamSource,
+    AuthMode, HandoverSettings, ListenTransport, ServeSettings, StateSettings, UpstreamSource,
 };
 use crate::connection::listener;
-use crate::error_chain::one_line;
 use crate::fairness::Users;
 use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
 use crate::serve::{ConnectionTable, Service};
+use crate::serving_control::ServingControl;
 use crate::shutdown::Drain;
 use crate::task::restart_on_end;
 use crate::tls::{ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
-use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
 pub use authorizer_probe::is_transparent;
 use callers::Callers;
@@ -91,14 +91,11 @@ use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 pub use settings_check::{unusable_files, unusable_settings};
 use slot::ReadLimits;
+use start::{START_WAIT, discovered_at_start, learn_at_start, open_files};
 use status::StatusCollector;
 
 /// Events per segment of a resource's ring; history is freed in whole segments.
 const SEGMENT_SLOTS: usize = 128;
-
-/// How long the start waits for discovery. Then the ports open without it, because a liveness probe that finds no open port would restart
-/// a gateway that only waits for upstream.
-const START_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the end waits for the last audit events to be written.
 const AUDIT_WRITE_TIME: Duration = Duration::from_secs(5);
@@ -156,6 +153,7 @@ pub struct Gateway {
     operators: Option<(TcpListener, Admission)>,
     admin: TcpListener,
     service: Service,
+    serving: ServingControl,
     /// `None` if callers are not authenticated.
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
@@ -218,8 +216,15 @@ impl Gateway {
         let operators = operators.zip(limits.as_ref().map(|limits| limits.admission.clone()));
         let passthrough = passthrough().bounded(forwards, files);
         let admission = Admission::new(limits_of_clients, Some(metrics.admission()));
+        let serving = ServingControl::new(settings.serving.clone(), metrics.serving());
         let registry = Registry::new(
-            registry_settings(settings, admission.clone(), hooks, checkpoints, handover),
+            registry_settings(
+                settings,
+                (admission.clone(), serving.clone()),
+                hooks,
+                checkpoints,
+                handover,
+            ),
             client.clone(),
             passthrough,
             Arc::clone(&metrics),
@@ -228,7 +233,8 @@ impl Gateway {
         let registry = Arc::new(registry.with_operators(limits));
         learn_at_start(&registry, is_answering).await;
         let service = Service::new(Arc::clone(&registry) as _, admission, metrics.listener())
-            .rebalanced(requests_per_goaway);
+            .rebalanced(requests_per_goaway)
+            .ruled(serving.clone());
         let service = match &callers {
             Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
             None => service,
@@ -242,6 +248,7 @@ impl Gateway {
             operators,
             admin,
             service,
+            serving,
             callers,
             audit_log,
             controls: ProcessControls::default(),
@@ -292,6 +299,7 @@ impl Gateway {
             operators,
             admin,
             service,
+            serving,
             callers,
             audit_log,
             controls,
@@ -315,11 +323,13 @@ impl Gateway {
         let audit = audit_log.map(|log| log.audit);
         let operators_admission = operators.as_ref().map(|(_, admission)| admission.clone());
         let parts = LiveParts::new(&registry, operators_admission, &drain);
+        follow_rules(&mut tasks, &serving, &metrics);
         let controls = controls.start(&mut tasks, &reloads, &metrics, parts);
         let access = AdminAccess {
             guard: callers.as_ref().map(|callers| callers.guard.clone()),
             audit: audit.clone(),
             log: controls.log(),
+            serving,
         };
         let state = admin_state(&registry, &metrics, &drain, access);
         serve_admin(&mut tasks, admin, state);
@@ -390,6 +400,7 @@ struct AdminAccess {
     guard: Option<Guard>,
     audit: Option<Audit>,
     log: Option<LogControl>,
+    serving: ServingControl,
 }
 
 fn admin_state(
@@ -398,7 +409,12 @@ fn admin_state(
     drain: &Drain,
     access: AdminAccess,
 ) -> AdminState {
-    let AdminAccess { guard, audit, log } = access;
+    let AdminAccess {
+        guard,
+        audit,
+        log,
+        serving,
+    } = access;
     AdminState {
         metrics: Arc::clone(metrics),
         readiness: Arc::clone(registry) as _,
@@ -410,7 +426,16 @@ fn admin_state(
         guard,
         audit,
         log,
+        serving,
     }
+}
+
+/// Starts the task that tells open watches of changed serving rules.
+fn follow_rules(tasks: &mut JoinSet<()>, serving: &ServingControl, metrics: &Metrics) {
+    let (serving, ends) = (serving.clone(), metrics.task_ends());
+    tasks.spawn(async move {
+        restart_on_end(TaskKind::ServingRules, &ends, || serving.run()).await;
+    });
 }
 
 fn time_left(drain: &Drain) -> Duration {
@@ -486,19 +511,6 @@ fn server_identity(settings: &ServeSettings) -> Result<Option<ServerIdentity>, T
     TlsFiles::of(settings).map(ServerIdentity::read).transpose()
 }
 
-/// Divides the process's open files for this many client connections; logs if the limit is too low for them.
-fn open_files(clients_max: usize) -> OpenFiles {
-    let files = OpenFiles::of_process(clients_max);
-    if files.clients < clients_max {
-        let allowed = files.clients;
-        warn!(
-            allowed,
-            "the limit of open files is too low for --connections-max"
-        );
-    }
-    files
-}
-
 fn checkpoints(settings: &StateSettings) -> Result<Checkpoints, DirectoryError> {
     let key_file = settings.key_file.as_deref();
     let directory = StateDirectory::open(&settings.directory, key_file, settings.len_max)?;
@@ -507,34 +519,6 @@ fn checkpoints(settings: &StateSettings) -> Result<Checkpoints, DirectoryError> 
         settings.interval,
         settings.excluded.clone(),
     ))
-}
-
-/// Reads what decides which resources are cached and how, as far as upstream answers in time.
-async fn learn_at_start(registry: &Registry, is_answering: bool) {
-    if is_answering {
-        // If this times out, the gates are read together with discovery later.
-        let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
-    }
-    registry.learn_api_services(START_WAIT).await;
-}
-
-/// Reads discovery, with a timeout. The error is one line for `/readyz`.
-async fn discovered_at_start(client: &Client) -> Result<Discovery, String> {
-    match tokio::time::timeout(START_WAIT, discover(client)).await {
-        Ok(Ok(discovery)) => Ok(discovery),
-        Ok(Err(error)) => {
-            let causes = one_line(&error);
-            warn!(
-                error = causes,
-                "cannot read discovery from the API server; retrying"
-            );
-            Err(error.reason())
-        }
-        Err(_) => {
-            warn!("the API server has not answered discovery in time; retrying");
-            Err("the API server did not answer in time".to_owned())
-        }
-    }
 }
 
 fn source(source: &UpstreamSource) -> client::ConnectSource {
@@ -553,7 +537,7 @@ fn source(source: &UpstreamSource) -> client::ConnectSource {
 
 fn registry_settings(
     settings: ServeSettings,
-    admission: Admission,
+    (admission, serving): (Admission, ServingControl),
     hooks: Hooks,
     checkpoints: Option<Checkpoints>,
     handover: Option<Arc<Handover>>,
@@ -586,6 +570,7 @@ fn registry_settings(
         hooks,
         checkpoints,
         handover,
+        serving,
         is_tls: matches!(settings.transport, ListenTransport::Tls { .. }),
     }
 }
@@ -599,7 +584,8 @@ use kube_fanout_informer as informer;
 use kube_fanout_protocol as protocol;
 use kube_fanout_serving::{
     admin, admission, audit, auth, build_info, cache_rule, cli, config, connection, log_filter,
-    metrics, numbers, passthrough, reload, serve, shutdown, tables, task, telemetry, tls, watch,
+    metrics, numbers, passthrough, reload, serve, serving_control, shutdown, tables, task,
+    telemetry, tls, watch,
 };
 use kube_fanout_upstream::{self as upstream, blocking, error_chain, log_limit, net};
 use kube_fanout_wire::{decode, resource};

@@ -139,6 +139,12 @@ impl LiveParts {
                 limits.update(|values| values.memory_max = max);
                 self.change_admission(serve);
             }
+            LiveSetting::Serving => {
+                let rules = serve.serving.clone();
+                self.registry
+                    .serving()
+                    .configure(rules, "the configuration file");
+            }
             LiveSetting::ListsMax | LiveSetting::WatchesMax => self.change_admission(serve),
         }
     }

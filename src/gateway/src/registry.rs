@@ -51,6 +51,7 @@ use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Encoding, Gates, Gvr};
 use crate::serve::resources::{ForwardRequest, ForwardedBody, Permission, Resources};
 use crate::serve::response_status;
+use crate::serving_control::ServingControl;
 use crate::tables::{self, OriginCheck, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::Discovery;
@@ -82,6 +83,8 @@ pub(super) struct RegistrySettings {
     pub(super) checkpoints: Option<Checkpoints>,
     /// `None` takes no caches over.
     pub(super) handover: Option<Arc<Handover>>,
+    /// Whose reads memory answers.
+    pub(super) serving: ServingControl,
     /// Whether clients connect with TLS, which takes memory for each connection.
     pub(super) is_tls: bool,
 }
@@ -193,6 +196,11 @@ impl Registry {
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
+    }
+
+    /// Whose reads memory answers.
+    pub(super) fn serving(&self) -> &ServingControl {
+        &self.settings.serving
     }
 
     pub(super) fn with_operators(self, operators: Option<OperatorLimits>) -> Self {

@@ -46,7 +46,7 @@ const FORWARDS_MAX: usize = 32;
 const SLOW_AFTER: Duration = Duration::from_secs(9);
 
 /// How long after a forwarded list its client may start a watch from the list's version: it must read a large list first.
-const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
+pub(super) const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of memory that a slot's cache takes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,10 +184,13 @@ impl Slot {
     }
 
     /// A permit for a watch that starts before the cache's history, if its client may have the version from a forwarded list: the cache's
-    /// own list may have been later.
-    pub(super) fn forward_again(&self, peer: Peer) -> Option<Permit> {
-        let is_recent = (*self.forwarded_at())?.elapsed() < FORWARDED_LIST_AGE_MAX;
-        is_recent.then(|| self.forwards.try_acquire(peer)).flatten()
+    /// own list may have been later. `is_ruled` says that serving rules have forwarded such lists, too.
+    pub(super) fn forward_again(&self, peer: Peer, is_ruled: bool) -> Option<Permit> {
+        let forwarded_at = *self.forwarded_at();
+        let is_recent = forwarded_at.is_some_and(|at| at.elapsed() < FORWARDED_LIST_AGE_MAX);
+        (is_recent || is_ruled)
+            .then(|| self.forwards.try_acquire(peer))
+            .flatten()
     }
 
     fn forwarded_at(&self) -> parking_lot::MutexGuard<'_, Option<Instant>> {

@@ -7,6 +7,7 @@
 //! | `/readyz` | 200 once all checks pass and no drain has begun, otherwise 503; `?verbose` lists the checks |
 //! | `/version` | name and version as JSON |
 //! | `/log-filter` | GET and PUT: the log filter, for whom `access` admits |
+//! | `/serving` | GET, PUT and DELETE: the serving rules, for whom `access` admits |
 //! | `/debug/profile` | a CPU profile, in builds with the feature `profile`, for whom `access` admits |
 //! | `/status`, `/status.json`, `/status/events` | the status page, its document, and its live events, for whom `access` admits |
 //!
@@ -14,12 +15,14 @@
 
 mod access;
 mod answer;
+mod change;
 mod filter;
 mod places;
 #[cfg(feature = "profile")]
 mod profile;
 mod readiness;
 mod response;
+mod serving;
 mod status;
 mod visit;
 

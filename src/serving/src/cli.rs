@@ -1,6 +1,6 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver`, `demo` and `check` hold the flags of one command each, `defaults` every default with its reason,
+//! `serve`, `serving`, `apiserver`, `demo` and `check` hold the flags of one command each, `defaults` every default with its reason,
 //! `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into
 //! settings.
 
@@ -10,6 +10,7 @@ mod choices;
 mod defaults;
 mod demo;
 mod serve;
+mod serving;
 mod words;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ pub use choices::{
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
+pub use serving::ServingFlags;
 pub use words::{ByteLen, InvalidValue, ObjectCount, Ratio, ReviewBudget, TimeSpan};
 
 #[cfg(test)]
@@ -77,6 +79,8 @@ pub enum Command {
     },
     /// Check whether the gateway will work, before and after it is installed (docs/CHECK.md). Takes the flags of `serve`.
     Check(Box<CheckFlags>),
+    /// Show or change whose lists and watches running gateways answer from memory, for a while (docs/CONFIGURATION.md#serving-rules).
+    Serving(ServingFlags),
     /// Print a script that completes commands and flags in a shell.
     Completions {
         /// The shell.

@@ -7,7 +7,7 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`, `handover`,
-//! `embedded`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a
+//! `embedded`, `check`, `traces`, `kinds`, `patterns`, `serving` and `serving_rules` validate; `print` writes settings as a file; `live` reads a
 //! changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
@@ -27,6 +27,8 @@ mod process;
 mod removed;
 mod serve;
 mod serve_settings;
+mod serving;
+mod serving_rules;
 mod settings_error;
 mod suggestion;
 mod traces;
@@ -55,6 +57,10 @@ pub use process::ProcessSettings;
 pub use serve_settings::{
     AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,
     UpstreamSource,
+};
+pub use serving::{ServingChange, ServingRequest};
+pub use serving_rules::{
+    Answerer, InvalidRules, KnownUser, PASSTHROUGH, RULES_LEN_MAX, ReadSubject, ServingRules,
 };
 pub use settings_error::SettingsError;
 pub use suggestion::{did_you_mean, nearest};
@@ -87,6 +93,8 @@ pub enum ProcessTask {
     Top(Vec<OsString>),
     /// Check whether the gateway will work.
     Check(Box<CheckSettings>),
+    /// Show or change the serving rules of running gateways.
+    Serving(ServingRequest),
     /// Print the names of all checks.
     CheckList(OutputFormat),
     /// Check what the gateway's settings name, and report that they are valid.
@@ -165,6 +173,7 @@ impl Settings {
                 ServeSettings::resolve(*serve)?;
                 ProcessTask::Print(text)
             }
+            Command::Serving(flags) => ProcessTask::Serving(ServingRequest::resolve(&flags)?),
             Command::Completions { shell } => ProcessTask::Print(cli::completions(shell)),
             Command::Man { command } => match cli::manual(&command) {
                 Some(page) => ProcessTask::Print(page),

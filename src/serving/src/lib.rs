@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`serving_control`] | which side answers whom, memory or upstream, and how open watches change sides |
 //! | [`admission`] | permits for lists, watches and connections; requests that wait or get 429 |
 //! | `transport` | a client's connection below HTTP: TLS, coalesced writes, limits against abuse |
 //! | [`watch`] | one watch: its cursor, its initial events, and its delivery to the client |
@@ -17,7 +18,7 @@
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`build_info`] is the version; [`cache_rule`] decides which
 //! resources may be cached; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter of the
 //! log; [`telemetry`] is the spans of requests; [`task`] restarts long-lived tasks; [`printable`] writes text that others chose, and
-//! [`numbers`] numbers with their nouns.
+//! [`numbers`] numbers with their nouns; [`stable_share`] is the same draw in every gateway.
 
 pub mod admin;
 pub mod admission;
@@ -36,7 +37,9 @@ pub mod passthrough;
 pub mod printable;
 pub mod reload;
 pub mod serve;
+pub mod serving_control;
 pub mod shutdown;
+pub mod stable_share;
 pub mod status;
 pub mod tables;
 pub mod task;

@@ -26,6 +26,7 @@ mod process;
 mod readiness;
 mod rebalance;
 mod resource_labels;
+mod serving;
 mod sharded;
 mod stalled_streams;
 mod traces;
@@ -71,6 +72,7 @@ pub use passthrough::PassthroughMetrics;
 pub use readiness::{ReadinessLabel, ReadinessMetrics};
 pub use rebalance::{RebalanceMetrics, RebalanceOutcome};
 pub use resource_labels::ResourceLabels;
+pub use serving::{RuleCounters, ServingMetrics};
 pub use sharded::{ShardedCounter, ShardedHistogram};
 pub use stalled_streams::StalledStreams;
 pub use traces::{SpanOutcome, TraceMetrics};
@@ -111,6 +113,7 @@ pub struct Metrics {
     audit: AuditMetrics,
     memory: MemoryMetrics,
     rebalance: RebalanceMetrics,
+    serving: ServingMetrics,
     readiness: ReadinessMetrics,
     api_services_known: IntGauge,
     traces: TraceMetrics,
@@ -177,6 +180,7 @@ impl Metrics {
             audit: AuditMetrics::register(&gateway)?,
             memory: MemoryMetrics::register(&gateway)?,
             rebalance: RebalanceMetrics::register(&gateway)?,
+            serving: ServingMetrics::register(&gateway)?,
             readiness: ReadinessMetrics::register(&gateway)?,
             api_services_known,
             traces: TraceMetrics::register(&gateway)?,
@@ -382,6 +386,12 @@ impl Metrics {
     #[must_use]
     pub fn rebalance(&self) -> RebalanceMetrics {
         self.rebalance.clone()
+    }
+
+    /// The metrics of the serving rules.
+    #[must_use]
+    pub fn serving(&self) -> ServingMetrics {
+        self.serving.clone()
     }
 
     /// Handles of the readiness of the gateway.

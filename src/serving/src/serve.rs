@@ -38,6 +38,7 @@ mod request_timeout;
 pub mod resources;
 mod response;
 mod service;
+mod side;
 mod unhandled;
 
 pub use body::{AnswerBody, MeasuredList};

@@ -24,6 +24,7 @@ mod limits;
 mod progress;
 mod recall;
 mod recorder;
+mod side;
 mod start;
 mod table;
 
@@ -45,6 +46,7 @@ pub(crate) use limits::{FRAMES, FrameLimits};
 pub(crate) use recorder::end_of_dropped;
 pub use recorder::{WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
+pub(crate) use table::shortened;
 pub use table::{
     CutReason, RecentCuts, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,
 };

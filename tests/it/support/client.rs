@@ -204,3 +204,14 @@ pub(crate) async fn create_kube_system(server: SocketAddr) {
         .unwrap();
     assert_eq!(send(server, request).await.status(), 201);
 }
+
+/// The sum of a metric's samples that contain these labels.
+pub(crate) async fn metric_sum(admin: SocketAddr, name: &str, labels: &str) -> usize {
+    let page = text(admin, "/metrics").await;
+    let samples = page.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(labels))
+    });
+    let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap());
+    values.sum()
+}

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use tokio::time::Instant;
 
 use super::{FILL_WAIT, Registry, SHORT_FILL_WAIT};
 use crate::fairness::Peer;
-use crate::forwarded::{ForwardRecord, HoldingBody, deadlines, lifetime_of};
+use crate::forwarded::{ForwardRecord, HoldingBody, deadlines, either, lifetime_of};
 use crate::metrics::{GiveUpReason, ListMetrics, VerbLabel};
 use crate::passthrough::PassthroughRequest;
 use crate::protocol::request::Verb;
@@ -17,7 +18,7 @@ use crate::serve::resources::{
     Availability, BoxFuture, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest,
     ForwardedBody, Latest, RequestOutcome, Resources, VersionReach,
 };
-use crate::slot::SlotState;
+use crate::slot::{FORWARDED_LIST_AGE_MAX, SlotState};
 use crate::view::ServedResource;
 use crate::watch::{WatchRecorder, WatchTable};
 
@@ -84,8 +85,16 @@ impl Resources for Registry {
         })
     }
 
+    fn filled_at(&self, key: &CacheKey) -> Option<Instant> {
+        self.existing_slot(key)?.cells.slot_state.ready_at()
+    }
+
     fn before_history(&self, key: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
-        self.existing_slot(key)?.forward_again(peer).map(Into::into)
+        // Clients that a serving rule has forwarded come with versions that memory may never have had.
+        let serving = &self.settings.serving;
+        let is_ruled = serving.has_forwarded_within(FORWARDED_LIST_AGE_MAX);
+        let permit = self.existing_slot(key)?.forward_again(peer, is_ruled);
+        permit.map(Into::into)
     }
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {
@@ -148,7 +157,11 @@ impl Resources for Registry {
             };
             let answer = match lifetime {
                 ForwardLifetime::Watch => {
-                    let deadlines = deadlines.drained_by(self.draining.end_of_watch());
+                    let drained = self.draining.end_of_watch();
+                    let deadlines = match forward.side {
+                        Some(side) => deadlines.drained_by(either(drained, side)),
+                        None => deadlines.drained_by(drained),
+                    };
                     passthrough.forward_watch(request, deadlines).await
                 }
                 ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,

@@ -23,7 +23,7 @@ use crate::admission::samples::unlimited;
 use crate::auth::guard::Forwarding;
 use crate::cache::samples::keep;
 use crate::cache_rule::ApiService;
-use crate::config::ResourcePattern;
+use crate::config::{ResourcePattern, ServingRules};
 use crate::decode::UpstreamStatus;
 use crate::fairness::{Peer, Permits};
 use crate::metrics::GiveUpReason;
@@ -67,6 +67,7 @@ async fn registry(address: SocketAddr) -> Registry {
         hooks: Hooks::default(),
         checkpoints: None,
         handover: None,
+        serving: ServingControl::new(ServingRules::default(), metrics.serving()),
         is_tls: false,
     };
     let discovery = discover(&client).await.unwrap();
@@ -390,6 +391,7 @@ async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream
             caller: caller(None, None),
             permit: Some(permit.clone()),
             trail: None,
+            side: None,
         };
         let registry = Arc::clone(&registry);
         async move { Ok::<_, std::convert::Infallible>(registry.forward(forward).await) }

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::metrics::GiveUpReason;
 use crate::view::{EndSchedule, Hub, ServedResource};
@@ -35,6 +37,8 @@ pub(crate) struct SlotStateMachine {
     state: watch::Sender<SlotState>,
     /// Set when the slot, or an earlier one of the same resource, has become ready for the first time.
     filled: Arc<OnceLock<()>>,
+    /// When the cache that is served became ready.
+    ready_at: Arc<Mutex<Option<Instant>>>,
     /// When the watches end, if that is known.
     end_schedule: Arc<OnceLock<Arc<EndSchedule>>>,
 }
@@ -44,6 +48,7 @@ impl SlotStateMachine {
         Self {
             state: watch::Sender::new(SlotState::Waiting("starting")),
             filled,
+            ready_at: Arc::default(),
             end_schedule: Arc::default(),
         }
     }
@@ -51,6 +56,12 @@ impl SlotStateMachine {
     /// The current state; holds back all changes while it is borrowed.
     pub(crate) fn borrow(&self) -> watch::Ref<'_, SlotState> {
         self.state.borrow()
+    }
+
+    /// Since when the cache is ready; `None` if it is not.
+    pub(crate) fn ready_at(&self) -> Option<Instant> {
+        let is_ready = matches!(&*self.borrow(), SlotState::Ready(_));
+        is_ready.then(|| *self.ready_at.lock()).flatten()
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<SlotState> {
@@ -69,6 +80,7 @@ impl SlotStateMachine {
                 before();
                 // Fails if it is set already.
                 let _ = self.filled.set(());
+                *self.ready_at.lock() = Some(Instant::now());
                 *state = SlotState::Ready(served.clone());
             }
             is_next
@@ -119,7 +131,7 @@ mod tests {
     use crate::cache::samples::{World, kind};
     use crate::resource::Layout;
     use kube_fanout_wire::selector::Selector;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn served() -> ServedResource {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
@@ -151,7 +163,11 @@ mod tests {
 
     #[test]
     fn a_schedule_is_for_caches_that_become_ready_later_too() {
-        let schedule = Arc::new(EndSchedule::new(Instant::now(), Duration::ZERO, 0.0));
+        let schedule = Arc::new(EndSchedule::new(
+            std::time::Instant::now(),
+            Duration::ZERO,
+            0.0,
+        ));
         for is_ready_first in [true, false] {
             let (slot_state, served) = (SlotStateMachine::new(Arc::default()), served());
             if is_ready_first {

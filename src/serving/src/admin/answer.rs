@@ -21,6 +21,7 @@ use super::places::PlaceKey;
 use super::profile;
 use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
 use super::response::{AdminResponse, refused, reply, text, wrong_method};
+use super::serving;
 use super::status::{PAGE, PAGE_POLICY, StatusFeed, StatusViewer};
 use super::visit::Visit;
 use crate::audit::Audit;
@@ -29,6 +30,7 @@ use crate::blocking::spawn_blocking;
 use crate::build_info;
 use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, PAGE_CONTENT_TYPE, ReadinessLabel};
+use crate::serving_control::ServingControl;
 use crate::shutdown::Drain;
 
 const JSON: &str = "application/json";
@@ -65,6 +67,11 @@ where
     {
         let mut visit = visit();
         let response = filter::answer(request, log, &mut visit).await;
+        return visit.answered(response);
+    }
+    if path == "/serving" {
+        let mut visit = visit();
+        let response = serving::answer(request, &state.serving, &mut visit).await;
         return visit.answered(response);
     }
     #[cfg(feature = "profile")]
@@ -236,6 +243,8 @@ pub struct AdminState {
     pub guard: Option<Guard>,
     /// The audit log, if there is one.
     pub audit: Option<Audit>,
+    /// The serving rules of `/serving`.
+    pub serving: ServingControl,
     /// The log filter of `/log-filter`; without it there is no such path.
     pub log: Option<LogControl>,
 }

@@ -1,21 +1,15 @@
 //! `/log-filter`: shows the log filter in force, and replaces it (decision 56).
 
-use std::error::Error;
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Limited};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::access::{self, AccessRight};
-use super::response::{AdminResponse, only_parameter, refused, text, wrong_method};
+use super::change::{BodyFault, lifetime, text_of};
+use super::response::{AdminResponse, refused, text, wrong_method};
 use super::visit::Visit;
 use crate::log_filter::{FILTER_LEN_MAX, FilterState, LogControl, LogFilter};
-
-/// Why a body cannot be read.
-type BodyFault = Box<dyn Error + Send + Sync>;
 
 const GET_RIGHT: AccessRight = AccessRight {
     verb: "get",
@@ -26,11 +20,6 @@ const UPDATE_RIGHT: AccessRight = AccessRight {
     verb: "update",
     ..GET_RIGHT
 };
-/// A client that sends a few hundred bytes has sent them by then.
-const BODY_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A filter that is needed for longer belongs into the settings.
-const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
-
 /// Answers a request for `/log-filter`.
 pub(super) async fn answer<B>(
     request: Request<B>,
@@ -68,22 +57,9 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BodyFault>,
 {
-    let lifetime = lifetime(request.uri().query());
-    let lifetime = lifetime.map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
-    let body = Limited::new(request.into_body(), FILTER_LEN_MAX).collect();
-    let body = match timeout(BODY_WAIT_MAX, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(_)) => {
-            let reason = format!("the body has more than {FILTER_LEN_MAX} bytes, or is broken off");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, reason));
-        }
-        Err(_) => {
-            let reason = "the body did not arrive in time".to_owned();
-            return Err((StatusCode::REQUEST_TIMEOUT, reason));
-        }
-    };
     let invalid = |reason: String| (StatusCode::BAD_REQUEST, reason);
-    let filter = std::str::from_utf8(&body).map_err(|_| invalid("not UTF-8".to_owned()))?;
+    let lifetime = lifetime(request.uri().query()).map_err(invalid)?;
+    let filter = text_of(request.into_body(), FILTER_LEN_MAX).await?;
     match filter.trim() {
         "" if lifetime.is_some() => Err(invalid("?for= needs a filter in the body".to_owned())),
         "" => {
@@ -98,19 +74,6 @@ where
             Ok(())
         }
     }
-}
-
-/// How long the filter is to be in force: the value of `for`.
-fn lifetime(query: Option<&str>) -> Result<Option<Duration>, String> {
-    let Some(value) = only_parameter(query, "for")? else {
-        return Ok(None);
-    };
-    let lifetime = humantime::parse_duration(value);
-    let is_allowed = |lifetime: &Duration| !lifetime.is_zero() && *lifetime <= LIFETIME_MAX;
-    let lifetime = lifetime.ok().filter(is_allowed);
-    lifetime
-        .map(Some)
-        .ok_or_else(|| "for: write a time of at most 24h, such as 10m".to_owned())
 }
 
 /// The filter in force, and on a second line what follows it.

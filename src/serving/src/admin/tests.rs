@@ -8,8 +8,10 @@ use tokio::net::TcpSocket;
 
 use super::places::{PAGES_MAX, PLACES_MAX};
 use super::*;
+use crate::config::ServingRules;
 use crate::metrics::{Metrics, ReadinessLabel};
 use crate::resource::{CacheKey, Gvr};
+use crate::serving_control::ServingControl;
 use crate::shutdown::Drain;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -54,6 +56,8 @@ impl Port {
             let gvr = Gvr::new("", "v1", &format!("resource{at}"));
             drop(metrics.cache((&CacheKey::json(&gvr)).into()));
         }
+        let serving =
+            ServingControl::new(ServingRules::default(), Metrics::new().unwrap().serving());
         let state = AdminState {
             metrics: Arc::new(metrics),
             readiness: Arc::<Checks>::clone(&checks),
@@ -62,6 +66,7 @@ impl Port {
             guard: None,
             audit: None,
             log: None,
+            serving,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { serve(&listener, state).await });

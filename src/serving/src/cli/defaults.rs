@@ -42,6 +42,10 @@ pub const REQUESTHEADER_EXTRA_HEADERS_PREFIX: &str = "X-Remote-Extra-";
 /// All resources that kube-apiserver stores itself, except `events` and those of [`PASSTHROUGH_RESOURCES`]: a wildcard names no group of
 /// an aggregated API server.
 pub const CACHE_RESOURCES: &str = "*";
+/// The admin port of a gateway on this machine, or behind `kubectl port-forward`.
+pub const SERVING_ADMIN: &str = "http://127.0.0.1:9090";
+/// Without rules memory answers whatever it can.
+pub const SERVING: &str = "rules";
 /// Resources that hold secrets or tokens in clear text must not be held in memory. Metrics are computed for each request and cannot
 /// be watched.
 pub const PASSTHROUGH_RESOURCES: &str = "secrets,*.oauth.openshift.io,tokens.management.cattle.io,\

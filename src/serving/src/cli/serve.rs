@@ -13,7 +13,7 @@ use super::defaults::{
     REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
     REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, REVIEW_BUDGET, RING_AGE_MIN,
-    RING_BYTES_MAX, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
+    RING_BYTES_MAX, SERVING, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
 };
 use super::words::{ByteLen, Ratio, ReviewBudget, TimeSpan};
 
@@ -211,6 +211,10 @@ pub struct ServeFlags {
     /// Resources that are never cached but forwarded, even if --cache-resources names them.
     #[arg(long, value_name = "LIST", help_heading = "Caches", value_delimiter = ',', default_value = PASSTHROUGH_RESOURCES)]
     pub passthrough_resources: Vec<String>,
+    /// Whose lists and watches are answered from memory: `rules`, `passthrough` to forward everything, or rules as YAML or JSON
+    /// (docs/CONFIGURATION.md#serving-rules). A request that no rule matches is answered from memory.
+    #[arg(long, value_name = "RULES", help_heading = "Caches", default_value = SERVING)]
+    pub serving: String,
     /// How long a cache is kept after its last client has left.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = IDLE_RESOURCE_TIMEOUT)]
     pub idle_resource_timeout: TimeSpan,

@@ -11,6 +11,8 @@ use serde_saphyr::Spanned;
 pub(super) const API_VERSION: &str = "kube-fanout.dev/v1alpha1";
 /// `kind` of the file.
 pub(super) const KIND: &str = "GatewayConfiguration";
+/// The only key whose value may have structure: serving rules.
+const STRUCTURED: &str = "serving";
 /// A file with all settings has about 2 KB. The bound protects memory if the path names something huge by mistake.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
@@ -123,6 +125,14 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         let mut entries = Vec::new();
         // Bounded by the length of the file.
         while let Some(key) = map.next_key::<Spanned<String>>()? {
+            if key.value == STRUCTURED {
+                entries.push(FileEntry {
+                    line: key.referenced.line(),
+                    key: key.value,
+                    words: vec![text_of(&map.next_value()?)],
+                });
+                continue;
+            }
             match map.next_value()? {
                 SettingValue::Words(words) => entries.push(FileEntry {
                     line: key.referenced.line(),
@@ -139,6 +149,13 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         }
         Ok(entries)
     }
+}
+
+/// A value with structure as JSON; a plain text as it is.
+fn text_of(value: &serde_json::Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The value of a setting, or what stands in its place.

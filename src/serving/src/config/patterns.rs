@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::kinds::is_version;
 use crate::resource::Gvr;
 use crate::resource::names::{is_dns_label, is_dns_subdomain};
@@ -132,6 +134,19 @@ impl fmt::Display for ResourcePattern {
             GroupPattern::Exactly(group) => write!(f, ".{group}"),
             GroupPattern::Below(suffix) => write!(f, ".*{suffix}"),
         }
+    }
+}
+
+impl Serialize for ResourcePattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ResourcePattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -46,7 +46,7 @@ fn without_empty(value: &Value) -> Value {
 /// The value in YAML: JSON, which is YAML, except for times and lengths.
 fn yaml(value: &Value) -> String {
     match value {
-        Value::String(text) if is_quantity(text) => text.clone(),
+        Value::String(text) if is_quantity(text) || is_mapping(text) => text.clone(),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(Value::to_string).collect();
             format!("[{}]", items.join(", "))
@@ -55,6 +55,11 @@ fn yaml(value: &Value) -> String {
             value.to_string()
         }
     }
+}
+
+/// Whether this is serving rules in JSON, which a file may hold as they are.
+fn is_mapping(text: &str) -> bool {
+    text.starts_with('{') && serde_json::from_str::<Value>(text).is_ok()
 }
 
 /// Whether this is digits and letters in turn, such as `256Mi` or `1m15s`, which YAML reads as a string without quotes.

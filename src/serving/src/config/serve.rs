@@ -14,6 +14,7 @@ use super::serve_settings::{
     AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,
     UpstreamSource,
 };
+use super::serving;
 use super::settings_error::{SettingsError, in_range, refuse_user_info, time_in, words};
 use super::traces::TraceSettings;
 use super::transport::{ListenTransport, SniCertificate};
@@ -67,6 +68,7 @@ impl ServeSettings {
         refuse_same_address(&flags)?;
         let auth = AuthSettings::resolve(&flags, &transport)?;
         let cached = cache_lists(&flags)?;
+        let serving = serving::parsed(&flags.serving)?;
         Ok(Self {
             upstream,
             api_servers,
@@ -80,6 +82,7 @@ impl ServeSettings {
             admin_listen: flags.admin_listen,
             pin_resources: pinned(&flags, &cached)?,
             cached,
+            serving,
             idle_resource_timeout: time_in(
                 "idle-resource-timeout",
                 flags.idle_resource_timeout,

@@ -8,6 +8,7 @@ use super::audit::AuditSettings;
 use super::auth::AuthSettings;
 use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
+use super::serving_rules::ServingRules;
 use super::traces::TraceSettings;
 use super::transport::ListenTransport;
 use crate::resource::Gvr;
@@ -37,6 +38,8 @@ pub struct ServeSettings {
     pub pin_resources: Vec<Gvr>,
     /// Resources that may be cached.
     pub cached: CacheLists,
+    /// Whose lists and watches memory answers.
+    pub serving: ServingRules,
     /// How long a cache is kept after its last client has left.
     pub idle_resource_timeout: Duration,
     /// Bounds of each resource's history.

@@ -102,6 +102,8 @@ pub enum TaskKind {
     Rebalance,
     /// Watches roles and bindings.
     Roles,
+    /// Ends overrides of the serving rules, and moves open watches.
+    ServingRules,
     /// Sends spans to a collector.
     SpanExport,
     /// Reads one shared watch of Tables.
@@ -184,6 +186,8 @@ pub enum WatchEnd {
     Rebalance,
     /// All permits were taken, and a client that had fewer watches got its permit.
     Reclaimed,
+    /// The serving rules have changed, and upstream answers the client now.
+    SwitchOver,
 }
 
 /// Why a request was refused because of its caller.

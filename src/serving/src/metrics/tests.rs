@@ -22,6 +22,7 @@ const PODS: ResourceLabels<'static> = ResourceLabels {
 /// Metrics with a series in every family.
 fn full() -> Metrics {
     let metrics = Metrics::new().unwrap();
+    let _ = metrics.serving().of_rule("nodes");
     let _ = (
         metrics.upstream(PODS),
         metrics.endpoint("10.0.0.1:6443"),

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use http::HeaderValue;
-use http::header::{USER_AGENT, WARNING};
+use http::header::WARNING;
 use tracing::Instrument;
 
 use super::body::AnswerBody;
@@ -17,6 +17,7 @@ use super::request_timeout::{before_deadline, timeout_response};
 use super::resources::{ForwardCaller, ForwardRequest, Permission, RequestOutcome};
 use super::response::switched;
 use super::service::{Service, ServiceResponse};
+use super::side::{ReadSide, agent, user_of};
 use super::unhandled::unhandled;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
@@ -26,6 +27,7 @@ use crate::protocol::handover::HandoverTarget;
 use crate::protocol::request::ResourcePath;
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
+use crate::serving_control::{SideEnd, SubjectUser};
 use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
 
@@ -81,7 +83,11 @@ impl Service {
         }
         match ReadRequest::of(&request, self.resources.gates()) {
             Some(read) if !is_guarded || self.may_answer(&read) => {
-                self.answer_read(read, request).await
+                match self.side(&read, &request, self.unknown_user()) {
+                    ReadSide::Memory => self.answer_read(read, request, false).await,
+                    ReadSide::User => self.answer_read(read, request, true).await,
+                    ReadSide::Upstream(side) => self.forward_to(request, side).await,
+                }
             }
             Some(_) | None => self.forward_unread(request).await,
         }
@@ -103,13 +109,15 @@ impl Service {
                 .all(|text| text.len() <= NAME_LEN_MAX)
     }
 
+    /// `has_open_rules` says whether the serving rules wait for the user to be known.
     async fn answer_read(
         &self,
         read: Box<ReadRequest>,
         request: Box<ClientRequest>,
+        has_open_rules: bool,
     ) -> ServiceResponse {
         // Authorize before a cache is started, a view is joined or anything is waited for.
-        let read = match self.authorize(read, &request).await {
+        let read = match self.authorize(read, &request, has_open_rules).await {
             Ok(read) => read,
             Err(denied) => return self.answer_denied(denied, request).await,
         };
@@ -133,6 +141,14 @@ impl Service {
                     && let Some(table) = self.resources.watch_table(&key)
                 {
                     watch.enter(&table, watch_client(&request, read.permission.as_ref()));
+                    if let Some(serving) = &self.serving {
+                        let caller = read
+                            .permission
+                            .as_ref()
+                            .map(|permission| &permission.caller);
+                        let user = caller.map_or(SubjectUser::Nobody, |caller| user_of(caller));
+                        watch.follow_side(serving.hold(user));
+                    }
                 }
                 return self.answer_from_memory(&account, response);
             }
@@ -156,6 +172,7 @@ impl Service {
             trail: read.trail.clone(),
             request,
             permit,
+            side: None,
         });
         let forwarded = before_deadline(read.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
@@ -177,7 +194,7 @@ impl Service {
             return self.finished(&account, response);
         }
         let trail = denied.trail.clone();
-        let forwarded = self.forward(request, |_, _| trail);
+        let forwarded = self.forward(request, denied.side, |_, _| trail);
         let forwarded = before_deadline(denied.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
     }
@@ -253,7 +270,16 @@ impl Service {
 
     /// Forwards a request that cannot be answered from memory.
     async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse {
-        self.forward(request, |request, caller| {
+        self.forward_to(request, None).await
+    }
+
+    /// Forwards a request of which no more is read here. `side` ends a watch that a serving rule forwards.
+    async fn forward_to(
+        &self,
+        request: Box<ClientRequest>,
+        side: Option<SideEnd>,
+    ) -> ServiceResponse {
+        self.forward(request, side, |request, caller| {
             self.forward_trail(request, caller)
         })
         .await
@@ -263,6 +289,7 @@ impl Service {
     async fn forward(
         &self,
         request: Box<ClientRequest>,
+        side: Option<SideEnd>,
         trail: impl FnOnce(&ClientRequest, &ForwardCaller) -> Option<AuditTrail>,
     ) -> ServiceResponse {
         match self.forward_caller(&request).await {
@@ -273,6 +300,7 @@ impl Service {
                     caller,
                     permit: None,
                     trail,
+                    side,
                 };
                 self.send_upstream(forward).await
             }
@@ -297,8 +325,7 @@ impl Service {
 
 /// The client of this request, for the table of open watches. An impersonated user is shown after the user who impersonates.
 fn watch_client(request: &ClientRequest, permission: Option<&Permission>) -> WatchClient {
-    let agent = request.http.headers().get(USER_AGENT);
-    let agent = String::from_utf8_lossy(agent.map_or(&[], HeaderValue::as_bytes));
+    let agent = agent(request.http.headers());
     let address = request.connection.address;
     let Some(Permission { caller, .. }) = permission else {
         return WatchClient::new("", &agent, address);

@@ -14,6 +14,7 @@ use super::record::decision;
 use super::request_timeout::{LIMIT, before_deadline, timeout_response};
 use super::resources::{ForwardCaller, Permission, expiry};
 use super::service::{Service, ServiceResponse};
+use super::side::{ReadSide, user_of};
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
@@ -25,6 +26,7 @@ use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
 use crate::protocol::status::{Status, StatusForm};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
+use crate::serving_control::SideEnd;
 
 /// A read that its caller may have.
 pub(super) struct AuthorizedRead {
@@ -44,6 +46,8 @@ pub(super) struct DeniedRead {
     pub(super) trail: Option<AuditTrail>,
     /// `None` if the request has to be forwarded.
     pub(super) response: Option<ServiceResponse>,
+    /// What ends the watch when the serving rules change, if they forward it.
+    pub(super) side: Option<SideEnd>,
 }
 
 impl AuthorizedRead {
@@ -58,11 +62,13 @@ impl AuthorizedRead {
 }
 
 impl Service {
-    /// Authenticates the caller and authorizes the read. Does nothing if callers are not authenticated.
+    /// Authenticates the caller and authorizes the read. Does nothing if callers are not authenticated. `has_open_rules` says whether the
+    /// serving rules wait for the user; a read that they forward is not authorized.
     pub(super) async fn authorize(
         &self,
         read: Box<ReadRequest>,
         request: &ClientRequest,
+        has_open_rules: bool,
     ) -> Result<AuthorizedRead, DeniedRead> {
         let identity = &request.connection.identity;
         let Some(guard) = &self.guard else {
@@ -88,6 +94,16 @@ impl Service {
             }
         };
         let trail = self.caller_trail(request, &read.audit_id, &caller);
+        if has_open_rules
+            && let ReadSide::Upstream(side) = self.side(&read, request, user_of(&caller))
+        {
+            return Err(DeniedRead {
+                request: read,
+                trail,
+                response: None,
+                side,
+            });
+        }
         let access = access(&read.path, &request.info);
         let authorized = guard.authorize(&caller, &access, continuity);
         let authorized = before_deadline(read.deadline, pin!(authorized)).await;
@@ -132,6 +148,7 @@ impl Service {
             request: read,
             trail,
             response,
+            side: None,
         }
     }
 
@@ -154,6 +171,7 @@ impl Service {
             request: read,
             trail,
             response,
+            side: None,
         }
     }
 
@@ -296,6 +314,7 @@ fn timed_out(request: Box<ReadRequest>, trail: Option<AuditTrail>) -> DeniedRead
         request,
         trail,
         response: Some(timeout_response().map(AnswerBody::whole)),
+        side: None,
     }
 }
 

@@ -22,6 +22,7 @@ use crate::metrics::ListMetrics;
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
+use crate::serving_control::SideEnd;
 use crate::view::ServedResource;
 use crate::watch::{WatchRecorder, WatchTable};
 
@@ -110,6 +111,8 @@ pub struct ForwardRequest {
     pub permit: Option<ForwardPermit>,
     /// Its entry in the audit log, in case that it is answered here after all.
     pub trail: Option<AuditTrail>,
+    /// What ends the watch when the serving rules change; `None` if they do not concern it.
+    pub side: Option<SideEnd>,
 }
 
 /// The caller of a forwarded request.
@@ -209,6 +212,11 @@ pub trait Resources: Send + Sync + 'static {
         wait: FillWait,
         peer: Peer,
     ) -> BoxFuture<'a, Availability>;
+
+    /// Since when the cache of this key is ready; `None` if it is not.
+    fn filled_at(&self, _: &CacheKey) -> Option<Instant> {
+        None
+    }
 
     /// A permit to forward a watch that starts before the history of its ready cache. Available while clients may still hold
     /// versions of lists that were forwarded while the cache was being filled.

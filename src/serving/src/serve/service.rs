@@ -14,6 +14,7 @@ use crate::auth::guard::Guard;
 use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
 use crate::metrics::{BadRequest, ListenerMetrics};
+use crate::serving_control::ServingControl;
 
 /// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
 const LOAD_REQUESTS_MAX: usize = 32;
@@ -39,6 +40,8 @@ pub struct Service {
     pub(super) requests_per_goaway: usize,
     /// The open connections, if clients may be sent to other replicas.
     pub(super) connections: Option<ConnectionTable>,
+    /// Which reads memory answers; `None` for all that it can.
+    pub(super) serving: Option<ServingControl>,
     /// Permits for other gateways that ask how many watches there are.
     pub(super) load_permits: Permits,
 }
@@ -67,6 +70,7 @@ impl Service {
             rewinding: QueuedPermits::new(1, REWINDS_WAITING_MAX),
             requests_per_goaway: 0,
             connections: None,
+            serving: None,
             load_permits: Permits::new(LOAD_REQUESTS_MAX),
         }
     }

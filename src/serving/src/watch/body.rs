@@ -53,7 +53,7 @@ impl Body for Watch {
         // Arm on every poll, because the polling task may change.
         this.cursor.arm_lease(context.waker());
         this.cursor.arm_recall(context.waker());
-        this.cursor.follow_recall();
+        this.cursor.follow_recall(context.waker());
         if this.cursor.is_revoked() || this.is_overdue(context) {
             return Poll::Ready(None);
         }

@@ -282,10 +282,10 @@ impl WatchCursor {
     }
 
     /// Sets the time of the end, unless the stream ends earlier in any case.
-    pub(super) fn recalled_end_at(&mut self, at: Instant) {
+    pub(super) fn ended_at(&mut self, at: Instant, end: WatchEnd) {
         let end_at = &mut self.lifetime.end_at;
         if end_at.is_none_or(|(earlier, _)| at < earlier) {
-            *end_at = Some((at, WatchEnd::Rebalance));
+            *end_at = Some((at, end));
         }
     }
 

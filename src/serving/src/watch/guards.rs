@@ -9,6 +9,7 @@ use crate::admission::WatchPermit;
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::metrics::WatchEnd;
+use crate::serving_control::SideHold;
 
 /// What a stream holds until it ends, and what may end it.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct WatchGuards {
     pub(crate) lease: Option<LeaseHold>,
     /// The connection, which can be recalled; `None` after that.
     pub(super) recall: Option<RecallHold>,
+    /// The side that answers the client, which may change; `None` if that never happens.
+    pub(super) side: Option<SideHold>,
     /// The entry in the audit log; held only to keep it open.
     pub(crate) trail: Option<AuditTrail>,
     /// The place in the table of open watches.

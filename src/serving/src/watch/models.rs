@@ -172,7 +172,7 @@ fn a_bookmark_at_the_end_is_not_below_what_was_sent() {
             ..timing()
         };
         let mut cursor = cursor(served, entry, timing);
-        cursor.recalled_end_at(Instant::now());
+        cursor.ended_at(Instant::now(), WatchEnd::Rebalance);
         let watcher = thread::spawn(move || {
             let mut sent = Vec::new();
             if let CursorStep::Frame(mut frame) = cursor.next() {

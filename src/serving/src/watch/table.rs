@@ -13,8 +13,10 @@ use slab::Slab;
 
 use super::progress::{ReadStage, WatchProgress};
 use crate::cache::Sequence;
+use crate::config::ReadSubject;
 use crate::metrics::WatchEnd;
 use crate::resource::CacheKey;
+use crate::serving_control::SubjectUser;
 use crate::view::{ServedResource, View};
 
 /// Bounds the time that a look holds a lock: about a thousand watches at 16,000.
@@ -49,7 +51,8 @@ impl WatchClient {
     }
 }
 
-fn shortened(name: &str) -> &str {
+/// The first bytes of a name that a client chose.
+pub(crate) fn shortened(name: &str) -> &str {
     let mut end = name.len().min(NAME_LEN_MAX);
     while !name.is_char_boundary(end) {
         end -= 1;
@@ -217,6 +220,17 @@ impl TableRegistration {
         self.entry.client.address
     }
 
+    /// The watch of this user as serving rules see it.
+    pub(super) fn subject<'a>(&'a self, user: &'a SubjectUser) -> ReadSubject<'a> {
+        let client = &self.entry.client;
+        ReadSubject {
+            user: user.known(),
+            agent: &client.user_agent,
+            resource: &self.table.key.gvr,
+            address: client.address,
+        }
+    }
+
     /// Notes where the watch is.
     pub(super) fn note(&self, cursor: Sequence, stage: ReadStage) {
         self.entry.progress.note(cursor, stage);
@@ -240,7 +254,8 @@ impl TableRegistration {
             | WatchEnd::CacheGone
             | WatchEnd::Rebalance
             | WatchEnd::Drain
-            | WatchEnd::Reclaimed => return,
+            | WatchEnd::Reclaimed
+            | WatchEnd::SwitchOver => return,
         };
         self.table.cuts.push(WatchCut {
             key: self.table.key.clone(),

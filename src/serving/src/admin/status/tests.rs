@@ -9,7 +9,9 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::admin::{AdminState, Readiness, ReadinessCheck, listen, serve};
+use crate::config::ServingRules;
 use crate::metrics::Metrics;
+use crate::serving_control::ServingControl;
 use crate::shutdown::Drain;
 use crate::status::{ClientStatus, LagState, StatusDocument};
 
@@ -62,6 +64,8 @@ impl Port {
             collected: AtomicUsize::new(0),
             user_agent: user_agent.to_owned(),
         });
+        let serving =
+            ServingControl::new(ServingRules::default(), Metrics::new().unwrap().serving());
         let state = AdminState {
             metrics: Arc::new(Metrics::new().unwrap()),
             readiness: Arc::new(Ready),
@@ -70,6 +74,7 @@ impl Port {
             guard: None,
             audit: None,
             log: None,
+            serving,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { serve(&listener, state).await });

@@ -188,7 +188,7 @@ impl DeliveryStream {
 
     /// Reads from the client, sends what is available in at most `writes_max` writes, and then does what is due at `now`.
     pub(super) fn wake(&mut self, now: Instant, writes_max: usize) -> StreamProgress {
-        self.cursor.follow_recall();
+        self.cursor.follow_recall(&self.waker);
         let mut context = Context::from_waker(&self.waker);
         if self.done.poll_closed(&mut context).is_ready()
             || self.transport.poll_hear(&mut context).is_err()

@@ -119,7 +119,10 @@ async fn no_bookmark_is_below_an_event_of_a_slice() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_within_a_burst_ends_with_a_bookmark_at_its_last_event() {
     let (_scene, mut client) = client_within_burst().await;
-    client.body.cursor.recalled_end_at(Instant::now());
+    client
+        .body
+        .cursor
+        .ended_at(Instant::now(), WatchEnd::Rebalance);
     let mut lines = client.drain();
     let bookmark = lines.pop().unwrap();
     assert!(lines.iter().all(|line| line.starts_with("ADDED")));
