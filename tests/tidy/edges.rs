@@ -93,6 +93,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "watch",
         &[
+            "talkers",
             "selector",
             "sync",
             "resource",
@@ -109,6 +110,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "serve",
         &[
+            "talkers",
             "blocking",
             "selector",
             "resource",
@@ -184,6 +186,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
+    ("talkers", &[]),
     // The crate's root declares modules and uses none.
     ("lib", &[]),
 ];

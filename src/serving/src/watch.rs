@@ -46,7 +46,7 @@ pub(crate) use recorder::end_of_dropped;
 pub use recorder::{WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
 pub use table::{
-    CutReason, RecentCuts, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,
+    CutReason, RecentCuts, SWEEPS, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,
 };
 
 /// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:
