@@ -43,6 +43,7 @@ scenarios=(
   "overload 1 gateway"
   "hostile 1 gateway"
   "start 1 embedded,real"
+  "forwarded 1 gateway,gateway-real"
 )
 benches=(fanout memory auth decode start ring)
 scale=1 profile=release effort=() out=docs/performance

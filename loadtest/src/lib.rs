@@ -58,6 +58,7 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::identities::Identities>(),
     entry::<scenario::rolling::Rolling>(),
     entry::<scenario::kubelets::Kubelets>(),
+    entry::<scenario::forwarded::Forwarded>(),
     Entry::of::<socket_loop::SocketLoop>(),
     Entry::of::<runner::Runner>(),
     Entry::of::<runner::documents::Merge>(),

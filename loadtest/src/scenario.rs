@@ -1,6 +1,7 @@
 //! The scenarios. Each is a type that holds its flags and implements [`Scenario`].
 
 pub mod drain;
+pub mod forwarded;
 pub mod herd;
 pub mod hostile;
 pub mod identities;

@@ -163,6 +163,40 @@ async fn lists_are_counted_with_their_objects_and_by_who_answers() {
 }
 
 #[tokio::test]
+async fn forwarded_requests_are_counted_as_the_api_server_counts_them() {
+    let fixture = Fixture::new().await;
+    let created = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"new"}}"#;
+    let collection = "/api/v1/namespaces/default/configmaps";
+    let response = fixture.send(Method::POST, collection, created).await;
+    assert_eq!(whole(response).await.status(), StatusCode::CREATED);
+    fixture.get(&format!("{collection}/new")).await;
+    fixture.get(&format!("{collection}/absent")).await;
+    fixture.get("/api/v1/strangers").await;
+    let events = "/api/v1/events?watch=1";
+    let watch = fixture.send(Method::GET, events, "").await.into_body();
+    let of_watch = r#"verb="WATCH" resource="events" scope="cluster""#;
+    let of_get = r#"verb="GET" resource="configmaps" version="v1" scope="resource""#;
+    fixture
+        .expect(&[
+            (r#"forwarded_request_total verb="POST" resource="configmaps" scope="resource" code="201""#, "1"),
+            (&format!(r#"forwarded_request_total {of_get} code="200""#), "1"),
+            (&format!(r#"forwarded_request_total {of_get} code="404""#), "1"),
+            (&format!("forwarded_request_duration_seconds_count {of_get}"), "2"),
+            (r#"forwarded_request_total verb="LIST" resource="other" code="404""#, "1"),
+            (&format!("forwarded_longrunning_requests {of_watch}"), "1"),
+            (&format!("forwarded_request_total {of_watch}"), "0"),
+        ])
+        .await;
+    drop(watch);
+    fixture
+        .expect(&[
+            (&format!("forwarded_longrunning_requests {of_watch}"), "0"),
+            (&format!("forwarded_request_total {of_watch}"), "1"),
+        ])
+        .await;
+}
+
+#[tokio::test]
 async fn initial_events_have_the_length_of_the_snapshot_and_no_delay() {
     let fixture = Fixture::new().await;
     let watch = format!("{CONFIGMAPS}?watch=1&resourceVersion=0");

@@ -98,3 +98,46 @@ async fn a_gateway_drains_from_the_beginning_of_the_delay() {
     let list = text(gateway.address, CONFIGMAPS).await;
     assert!(list.contains("ConfigMapList"));
 }
+
+/// What the document says of a user agent: open watches, requests, lists.
+async fn talker(admin: SocketAddr, agent: &str) -> [u64; 3] {
+    let document = document(admin).await;
+    let agents = document["talkers"]["agents"].as_array().unwrap();
+    let found = agents.iter().find(|one| one["name"] == agent);
+    let count = |member: &str| found.map_or(0, |one| one[member].as_u64().unwrap());
+    ["watches", "requests", "lists"].map(count)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_memory_and_upstream_answer_is_counted_for_the_client_that_asked() {
+    let (_apiserver, gateway) = start(Drain::new()).await;
+    let ask = async |target: &str| {
+        let request = http::Request::get(target).header("user-agent", "tester/1.0");
+        let request = request.header("host", "localhost").body(Full::default());
+        let response = send(gateway.address, request.unwrap()).await;
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    };
+    let list = ask(CONFIGMAPS).await.collect().await.unwrap().to_bytes();
+    let from_memory = ask(&format!("{CONFIGMAPS}?watch=1&resourceVersion=0")).await;
+    let forwarded = ask("/api/v1/events?watch=1").await;
+    let version = ask("/version").await.collect().await.unwrap();
+    until("all of it is counted", async || {
+        talker(gateway.admin, "tester/1.0").await == [2, 4, 1]
+    })
+    .await;
+    let document = document(gateway.admin).await;
+    let totals = &document["totals"];
+    assert!(totals["forwarded"]["requests"].as_u64() >= Some(2));
+    assert!(totals["memory"]["limit"].is_null());
+    assert_eq!(totals["refused"], 0);
+    let bytes = &document["talkers"]["agents"][0]["bytes"];
+    let whole = list.len() + version.to_bytes().len();
+    assert!(bytes.as_u64() >= Some(whole as u64), "{bytes}");
+    drop((from_memory, forwarded));
+    until("its watches have ended", async || {
+        talker(gateway.admin, "tester/1.0").await == [0, 4, 1]
+    })
+    .await;
+    gateway.ended().await;
+}

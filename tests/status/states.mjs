@@ -51,10 +51,19 @@ function status(resources, { slowest = [], groups = [], cuts = [], failing = [],
     totals: {
       watches: sum((one) => one.cursors.watches), slow: sum((one) => one.cursors.slow), events, bytes: events * 2_400, upstreamEvents, upstreamBytes: upstreamEvents * 2_400,
       eventsPerSecond: resources.length ? sum((one) => one.eventsPerSecond ?? 0) : null, bytesPerSecond: resources.length ? sum((one) => one.bytesPerSecond ?? 0) : null,
-      saved: { bytes: saved * 2_400, events: saved },
+      saved: { bytes: saved * 2_400, events: saved, requests: resources.length ? 41_000 : null },
+      forwarded: { requests: 12_345, active: 17, failed: failing.length, requestsPerSecond: resources.length ? 210 : null },
+      refused: failing.length, memory: { resident: 812_000_000, limit: resources.length ? 2_147_483_648 : null },
     },
+    talkers: { seconds: resources.length ? 840 : 0, users: talkers(resources, groups.map((one) => one.user)), agents: talkers(resources, groups.map((one) => one.userAgent)) },
     resources: [...resources].sort((a, b) => b.cursors.watches - a.cursors.watches), resourcesOmitted: omitted, slowest, slowGroups: groups, cuts,
   };
+}
+
+// Whoever is slow asks for most.
+function talkers(resources, names) {
+  const all = resources.length ? [...new Set(['', ...names, 'system:serviceaccount:kube-system:replicaset-controller'])] : [];
+  return all.map((name, at) => ({ name, watches: 90 - at, requests: 3_000 * (at + 1), lists: at * 7, bytes: 900_000_000 / (at + 1) }));
 }
 
 const group = (user, userAgent, watches, lagSeconds) => ({ user, userAgent, watches, lagSeconds });

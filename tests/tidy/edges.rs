@@ -98,6 +98,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "watch",
         &[
+            "talkers",
             "selector",
             "sync",
             "resource",
@@ -116,6 +117,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "serve",
         &[
+            "talkers",
             "blocking",
             "selector",
             "resource",
@@ -195,6 +197,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
+    ("talkers", &[]),
     // The crate's root declares modules and uses none.
     ("lib", &[]),
 ];

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::results::Results;
 use crate::scenario::Scenario;
+use crate::scenario::forwarded::Forwarded;
 use crate::scenario::herd::RelistHerd;
 use crate::scenario::herd::watch_list::WatchListHerd;
 use crate::scenario::hostile::witness::{Operation, OperationRecord, Witness};
@@ -149,6 +150,18 @@ async fn long_lists_are_complete() {
     let results = play::<RelistHerd>(&server, arguments).await;
     proves(&results, "items a list", 20.0);
     proves(&results, "MiB received", 1.8);
+}
+
+#[tokio::test]
+async fn both_ways_to_a_server_are_measured_alone_and_under_load() {
+    let server = server(Options::default()).await;
+    let results = play::<Forwarded>(&server, "forwarded --samples 3 --load 50").await;
+    for column in [0, 1] {
+        for figure in ["GET, direct, p50, ms", "watch, forwarded, p99, ms"] {
+            assert!(results.value(figure, column) > Some(0.0), "{figure}");
+        }
+    }
+    assert!(results.value("requests a second beside", 1).is_some());
 }
 
 #[tokio::test]

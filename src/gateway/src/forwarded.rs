@@ -1,7 +1,8 @@
-//! The body of a forwarded response, and how long a forwarded request may last.
+//! The body of a forwarded response, what is counted of it, and how long a forwarded request may last.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,11 +19,14 @@ use crate::resource::fraction;
 use crate::serve::resources::{
     BoxError, ForwardCaller, ForwardLifetime, ForwardPermit, ForwardedBody, expiry,
 };
+use crate::serve::{ClientRequest, forwarded_client};
+use crate::talkers::{Talk, TalkKind, Talkers};
 
-/// A body with something that is held until it has been sent: the request's entry in the audit log, or its permit.
+/// A body with what is held until it has been sent: the request's entry in the audit log, its permit, its count.
 pub(super) struct HoldingBody<B, T> {
     body: B,
-    _held: Option<T>,
+    talk: Talk,
+    _held: T,
 }
 
 impl<B, T> HoldingBody<B, T>
@@ -30,9 +34,35 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
     T: Send + Unpin + 'static,
 {
-    pub(super) fn boxed(body: B, held: Option<T>) -> ForwardedBody {
-        ForwardedBody::new(Self { body, _held: held })
+    pub(super) fn boxed(body: B, talk: Talk, held: T) -> ForwardedBody {
+        ForwardedBody::new(Self {
+            body,
+            talk,
+            _held: held,
+        })
     }
+}
+
+/// Begins to count a request for its client.
+pub(super) fn begin_talk(
+    talkers: &Arc<Talkers>,
+    request: &ClientRequest,
+    caller: &ForwardCaller,
+) -> Talk {
+    let headers = request.http.headers();
+    let client = forwarded_client(headers, request.connection.address, caller);
+    let kind = match request.info.verb {
+        Verb::List => TalkKind::List,
+        Verb::Watch => TalkKind::OpenWatch,
+        Verb::Get
+        | Verb::Create
+        | Verb::Update
+        | Verb::Patch
+        | Verb::Delete
+        | Verb::DeleteCollection
+        | Verb::Other => TalkKind::Other,
+    };
+    talkers.begin(client.talker(), kind)
 }
 
 /// The audit entry of a forwarded request. Upstream records a request that carries its caller's own credential, if it answers it. The others
@@ -83,7 +113,11 @@ where
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.get_mut().body).poll_frame(context);
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            this.talk.sent(frame.data_ref().map_or(0, Bytes::len));
+        }
         polled.map_err(Into::into)
     }
 

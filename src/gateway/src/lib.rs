@@ -421,7 +421,7 @@ fn admin_state(
         drain: drain.clone(),
         status: StatusFeed::new(Arc::new(StatusCollector::new(
             Arc::clone(registry),
-            metrics.authorization(),
+            metrics,
         ))),
         guard,
         audit,
@@ -584,7 +584,7 @@ use kube_fanout_informer as informer;
 use kube_fanout_protocol as protocol;
 use kube_fanout_serving::{
     admin, admission, audit, auth, build_info, cache_rule, cli, config, connection, log_filter,
-    metrics, numbers, passthrough, reload, serve, serving_control, shutdown, tables, task,
+    metrics, numbers, passthrough, reload, serve, serving_control, shutdown, tables, talkers, task,
     telemetry, tls, watch,
 };
 use kube_fanout_upstream::{self as upstream, blocking, error_chain, log_limit, net};

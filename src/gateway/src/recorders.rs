@@ -26,7 +26,7 @@ use crate::upstream::driver::{
     DriverRecorder, FailureReport, FrameRejection, UpstreamWatchEnd, WatchConnection,
 };
 use crate::upstream::reflector::{Failure, RelistReason};
-use crate::watch::{RecentCuts, WatchRecorder, WatchTable, WatchTotals};
+use crate::watch::{WatchRecorder, WatchTable, WatchTotals};
 
 /// Metrics of one cache's upstream side.
 #[derive(Debug)]
@@ -352,14 +352,14 @@ impl StreamRecorder {
         metrics: &Metrics,
         key: &CacheKey,
         draining: DrainFlag,
-        cuts: Arc<RecentCuts>,
+        table: WatchTable,
     ) -> Self {
         Self {
             key: key.clone(),
             metrics: metrics.downstream(key.into()),
             draining,
             lag_log: Mutex::default(),
-            table: Arc::new(WatchTable::new(key.clone(), cuts)),
+            table: Arc::new(table),
         }
     }
 }
@@ -494,12 +494,8 @@ mod tests {
     #[track_caller]
     fn check_end(end: WatchEnd, draining: &DrainFlag, expected: WatchEnd) {
         let metrics = Metrics::new().unwrap();
-        let recorder = StreamRecorder::new(
-            &metrics,
-            &CacheKey::json(&Gvr::new("", "v1", "pods")),
-            draining.clone(),
-            Arc::default(),
-        );
+        let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
+        let recorder = StreamRecorder::new(&metrics, &key, draining.clone(), table(&key));
         recorder.ended(WatchTotals {
             end,
             client: None,
@@ -522,7 +518,7 @@ mod tests {
         let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
         let draining = DrainFlag::default();
         let metrics = Metrics::new().unwrap();
-        let recorder = StreamRecorder::new(&metrics, &key, draining, Arc::default());
+        let recorder = StreamRecorder::new(&metrics, &key, draining, table(&key));
         for _ in 0..5 {
             recorder.ended(WatchTotals {
                 end: WatchEnd::Lagged,
@@ -534,6 +530,10 @@ mod tests {
         let lines = log.lines_with("watch ended");
         assert_eq!(lines.len(), 1, "{lines:#?}");
         assert!(lines[0].contains("client=10.0.0.7"), "{lines:#?}");
+    }
+
+    fn table(key: &CacheKey) -> WatchTable {
+        WatchTable::new(key.clone(), Arc::default(), Arc::default())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod aggregation;
 mod discovery;
 mod drain;
+mod forward;
 mod handover;
 mod ledger;
 mod memory;
@@ -27,7 +28,7 @@ use tracing::{info, warn};
 use super::api_services::ApiServiceFeed;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
-use super::forwarded::HoldingBody;
+use super::forwarded::{HoldingBody, begin_talk};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::local_fetch::LocalFetch;
@@ -45,7 +46,7 @@ use crate::cache_rule::{
 };
 use crate::config::{CacheLists, ResourcePattern};
 use crate::log_limit::FaultLog;
-use crate::metrics::{ListenerMetrics, Metrics};
+use crate::metrics::{ForwardedMetrics, ListenerMetrics, Metrics};
 use crate::passthrough::Passthrough;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Encoding, Gates, Gvr};
@@ -53,6 +54,7 @@ use crate::serve::resources::{ForwardRequest, ForwardedBody, Permission, Resourc
 use crate::serve::response_status;
 use crate::serving_control::ServingControl;
 use crate::tables::{self, OriginCheck, Tables};
+use crate::talkers::Talkers;
 use crate::upstream::client::Client;
 use crate::upstream::discovery::Discovery;
 use crate::view::Hub;
@@ -64,6 +66,8 @@ const FILL_WAIT: Duration = Duration::from_secs(10);
 const SHORT_FILL_WAIT: Duration = Duration::from_secs(1);
 /// The period of looking for idle caches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
+/// Such periods between two sweeps of the open watches: a minute.
+const SWEEP_ROUNDS: u64 = 12;
 
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
@@ -124,6 +128,11 @@ pub(super) struct Registry {
     older_states: OlderStates,
     /// The watches that were cut lately, for the status page.
     cut_watches: Arc<RecentCuts>,
+    /// What clients ask for and get, likewise.
+    talkers: Arc<Talkers>,
+    forwarded: ForwardedMetrics,
+    /// Requests that were forwarded although their callers might have been served from memory.
+    permitted_forwards: Mutex<u64>,
     /// What the process held before its first cache.
     at_start: ResidentMemory,
     state: Mutex<RegistryState>,
@@ -179,6 +188,7 @@ impl Registry {
             operators: None,
             tables: Arc::new(tables),
             listener: metrics.listener(),
+            forwarded: metrics.forwarded(),
             offers: HandoverOffers::new(metrics.served_handovers()),
             metrics,
             draining: DrainFlag::default(),
@@ -193,6 +203,8 @@ impl Registry {
             room: MemoryRoom::default(),
             older_states: OlderStates::default(),
             cut_watches: Arc::default(),
+            talkers: Arc::default(),
+            permitted_forwards: Mutex::default(),
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
@@ -309,6 +321,7 @@ impl Registry {
 
     /// Ends caches that were not used for a while, and reports how old the others are. Never returns.
     pub(super) async fn end_idle(&self) {
+        let mut rounds = 0_u64;
         loop {
             tokio::time::sleep(IDLE_PERIOD).await;
             for key in self.retire_unwanted() {
@@ -317,6 +330,10 @@ impl Registry {
             }
             self.forget_unused();
             self.slots().iter().for_each(|(_, slot)| slot.report_age());
+            rounds += 1;
+            if rounds.is_multiple_of(SWEEP_ROUNDS) {
+                self.sweep_watches().await;
+            }
         }
     }
 
@@ -377,9 +394,10 @@ impl Registry {
         if let Some(trail) = trail {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
         }
+        let talk = begin_talk(&self.talkers, &forward.request, &forward.caller);
         Some(answer.map(|body| {
             let body = body.holding(permit).recorded(trail.cloned());
-            HoldingBody::boxed(body, forward.permit.take())
+            HoldingBody::boxed(body, talk, forward.permit.take())
         }))
     }
 

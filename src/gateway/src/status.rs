@@ -1,5 +1,7 @@
 //! Collects the status document from the registry, its slots, and the tables of their watches. Nothing is collected unless it is asked for.
 
+mod totals;
+
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,21 +13,25 @@ use super::slot::Slot;
 use crate::admin::{CheckOutcome, Readiness};
 use crate::build_info;
 use crate::cache::{Retention, WatchCache};
-use crate::metrics::AuthorizationMetrics;
+use crate::metrics::Metrics;
 use crate::resource::CacheKey;
+use crate::talkers::{Talker, TopTalkers};
 use crate::watch::{CutReason, UnreadEvent, WatchCut, WatchPosition};
 use kube_fanout_serving::status::{
-    ClientStatus, CursorSummary, CutStatus, GatewayStatus, HistoryLimits, HistoryRange, LagState,
-    NamedCursors, RESOURCES_MAX, ResourceStatus, RingStatus, STATUS_VERSION, StatusDocument,
-    StatusSource, TotalStatus, TrafficStatus, UpstreamWatchStatus, WatchLag,
+    ClientStatus, CursorSummary, CutStatus, ForwardedStatus, GatewayStatus, HistoryLimits,
+    HistoryRange, LagState, NamedCursors, RESOURCES_MAX, ResourceStatus, RingStatus,
+    STATUS_VERSION, StatusDocument, StatusSource, TalkerStatus, TalkersStatus, TotalStatus,
+    TrafficStatus, UpstreamWatchStatus, WatchLag,
 };
+
+use totals::{TotalsCollector, gauge, own_requests};
 
 /// Rates are computed from two documents that are at least and at most so many seconds apart.
 const RATE_SECONDS: std::ops::Range<f64> = 0.2..15.0;
 
 pub(super) struct StatusCollector {
     registry: Arc<Registry>,
-    authorization: AuthorizationMetrics,
+    totals: TotalsCollector,
     started: Instant,
     previous: Mutex<Option<TrafficSample>>,
 }
@@ -34,24 +40,31 @@ pub(super) struct StatusCollector {
 struct TrafficSample {
     at: Instant,
     counters: HashMap<String, (u64, u64), foldhash::fast::RandomState>,
+    forwarded: u64,
 }
 
 impl StatusCollector {
-    pub(super) fn new(registry: Arc<Registry>, authorization: AuthorizationMetrics) -> Self {
+    pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
         Self {
             registry,
-            authorization,
+            totals: TotalsCollector::new(metrics),
             started: Instant::now(),
             previous: Mutex::default(),
         }
     }
 
     /// Computes rates from the counters of the last document, and remembers these.
-    fn rate(&self, now: Instant, resources: &mut [ResourceStatus]) {
+    fn rate(
+        &self,
+        now: Instant,
+        resources: &mut [ResourceStatus],
+        forwarded: &mut ForwardedStatus,
+    ) {
         let mut previous = self.previous.lock();
         if let Some(sample) = &*previous {
             let seconds = now.saturating_duration_since(sample.at).as_secs_f64();
             if RATE_SECONDS.contains(&seconds) {
+                forwarded.requests_per_second = rate(sample.forwarded, forwarded.requests, seconds);
                 for ResourceStatus { name, traffic, .. } in &mut *resources {
                     // The counters of a cache that started again hold what it did before.
                     let Some(&(events, bytes)) = sample.counters.get(name) else {
@@ -69,6 +82,7 @@ impl StatusCollector {
         *previous = Some(TrafficSample {
             at: now,
             counters: counters.collect(),
+            forwarded: forwarded.requests,
         });
     }
 
@@ -106,9 +120,14 @@ impl StatusSource for StatusCollector {
                 resource(key, slot, &retention, now, &mut names)
             })
             .collect();
-        self.rate(now, &mut resources);
-        let mut totals = totals(&resources);
-        totals.saved.requests = saved_requests(&self.authorization);
+        let mut forwarded = self.totals.forwarded();
+        self.rate(now, &mut resources, &mut forwarded);
+        let for_caches: u64 = slots.iter().map(|(_, slot)| own_requests(slot)).sum();
+        let asked = for_caches + self.registry.permitted_forwards();
+        let totals = TotalStatus {
+            forwarded,
+            ..self.totals.of(&resources, asked)
+        };
         resources.sort_by(|one, other| {
             other
                 .cursors
@@ -133,6 +152,7 @@ impl StatusSource for StatusCollector {
             slowest,
             slow_groups,
             cuts: cuts.into_iter().map(|cut| cut_status(cut, now)).collect(),
+            talkers: talkers_status(self.registry.top_talkers()),
         }
     }
 }
@@ -141,39 +161,6 @@ fn rate(before: u64, now: u64, seconds: f64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let difference = now.checked_sub(before)? as f64;
     Some(difference / seconds)
-}
-
-fn totals(resources: &[ResourceStatus]) -> TotalStatus {
-    let mut totals = TotalStatus::default();
-    for resource in resources {
-        totals.watches += resource.cursors.watches;
-        totals.slow += resource.cursors.slow;
-        let (all, one) = (&mut totals.traffic, resource.traffic);
-        all.events += one.events;
-        all.bytes += one.bytes;
-        all.upstream_events += one.upstream_events;
-        all.upstream_bytes += one.upstream_bytes;
-        add(&mut all.events_per_second, one.events_per_second);
-        add(&mut all.bytes_per_second, one.bytes_per_second);
-    }
-    totals.saved = totals.traffic.into();
-    totals
-}
-
-fn saved_requests(authorization: &AuthorizationMetrics) -> Option<i64> {
-    let reads = authorization.permitted_reads();
-    let reviews = authorization.reviews_sent();
-    (reads > 0).then(|| reads.cast_signed() - reviews.cast_signed())
-}
-
-fn add(sum: &mut Option<f64>, more: Option<f64>) {
-    if let Some(more) = more {
-        *sum = Some(sum.unwrap_or_default() + more);
-    }
-}
-
-fn gauge(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or_default()
 }
 
 fn resource(
@@ -313,6 +300,21 @@ impl WatchScan<'_> {
             position,
             open_seconds: self.seconds_since(watch.opened_at),
         });
+    }
+}
+
+fn talkers_status(top: TopTalkers) -> TalkersStatus {
+    let talker = |talker: Talker| TalkerStatus {
+        name: talker.name,
+        watches: talker.watches,
+        requests: talker.counts.requests,
+        lists: talker.counts.lists,
+        bytes: talker.counts.bytes,
+    };
+    TalkersStatus {
+        seconds: top.seconds,
+        users: top.users.into_iter().map(talker).collect(),
+        agents: top.agents.into_iter().map(talker).collect(),
     }
 }
 

@@ -12,7 +12,7 @@
 //! | [`passthrough`] | requests that are forwarded, and their bodies in both directions |
 //! | [`auth`] | who is calling, what the caller may do, and streams whose permission is revoked |
 //! | [`audit`] | the audit log of the requests that the gateway answers itself |
-//! | [`metrics`], [`admin`], [`status`] | what runs, for operators |
+//! | [`metrics`], [`admin`], [`status`], [`talkers`] | what runs, for operators |
 //! | [`cli`], [`config`] | flags, environment and file; the settings that result |
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`build_info`] is the version; [`cache_rule`] decides which
@@ -42,6 +42,7 @@ pub mod shutdown;
 pub mod stable_share;
 pub mod status;
 pub mod tables;
+pub mod talkers;
 pub mod task;
 pub mod telemetry;
 pub mod tls;

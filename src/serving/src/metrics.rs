@@ -18,6 +18,7 @@ mod drift;
 mod endpoints;
 mod families;
 mod files;
+mod forwarded;
 mod handover;
 mod labels;
 mod memory;
@@ -59,6 +60,7 @@ pub use drift::DriftMetrics;
 pub use endpoints::{EndpointFailureLabel, EndpointMetrics, EndpointStateLabel};
 pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
+pub use forwarded::{ForwardedAnswer, ForwardedLabels, ForwardedMetrics, ForwardedRequest};
 pub use handover::{
     HandoverOutcome, ServedHandover, ServedHandoverMetrics, TakenHandoverMetrics, TransferMetrics,
 };
@@ -109,6 +111,7 @@ pub struct Metrics {
     authentication: AuthenticationMetrics,
     authorization: AuthorizationMetrics,
     passthrough: PassthroughMetrics,
+    forwarded: ForwardedMetrics,
     files: FileMetrics,
     audit: AuditMetrics,
     memory: MemoryMetrics,
@@ -176,6 +179,7 @@ impl Metrics {
             authentication: AuthenticationMetrics::register(&gateway, &by_cause)?,
             authorization: AuthorizationMetrics::register(&gateway, &by_cause)?,
             passthrough: PassthroughMetrics::register(&gateway, shortages)?,
+            forwarded: ForwardedMetrics::register(&gateway)?,
             files: FileMetrics::register(&gateway)?,
             audit: AuditMetrics::register(&gateway)?,
             memory: MemoryMetrics::register(&gateway)?,
@@ -362,6 +366,12 @@ impl Metrics {
     #[must_use]
     pub fn passthrough(&self) -> PassthroughMetrics {
         self.passthrough.clone()
+    }
+
+    /// Handles of forwarded requests by verb, resource and code.
+    #[must_use]
+    pub fn forwarded(&self) -> ForwardedMetrics {
+        self.forwarded.clone()
     }
 
     /// Handles of files that are reloaded when they change.

@@ -18,6 +18,7 @@
 
 mod answer;
 mod body;
+mod client_name;
 mod client_request;
 mod connection_table;
 mod cooperation;
@@ -42,6 +43,7 @@ mod side;
 mod unhandled;
 
 pub use body::{AnswerBody, MeasuredList};
+pub use client_name::forwarded_client;
 pub use client_request::{ClientRequest, ConnectInfo};
 pub use connection_table::{ConnectionEntry, ConnectionTable, OldestConnections};
 pub use fresh::wait_until_fresh;

@@ -8,7 +8,7 @@ mod cursors;
 
 use serde::Serialize;
 
-pub use clients::{ClientStatus, LagState, SlowGroup};
+pub use clients::{ClientStatus, LagState, SlowGroup, TalkerStatus, TalkersStatus};
 pub use cursors::{CursorSummary, HistoryLimits, HistoryRange, NamedCursors, WatchLag};
 
 /// The version of the document. It grows if a member changes its meaning or disappears; members may be added.
@@ -44,6 +44,8 @@ pub struct StatusDocument {
     pub slow_groups: Vec<SlowGroup>,
     /// The watches that were cut lately because their clients were slow, the latest first.
     pub cuts: Vec<CutStatus>,
+    /// Who talks most.
+    pub talkers: TalkersStatus,
 }
 
 /// The gateway itself.
@@ -97,6 +99,36 @@ pub struct TotalStatus {
     pub traffic: TrafficStatus,
     /// What the API server would have done had the clients been connected to it.
     pub saved: SavedStatus,
+    /// What it did all the same.
+    pub forwarded: ForwardedStatus,
+    /// Requests and connections that the gateway itself refused: for their caller, because there were too many, or for their form.
+    pub refused: u64,
+    /// The memory of the process.
+    pub memory: MemoryStatus,
+}
+
+/// Requests that upstream answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForwardedStatus {
+    /// All of them.
+    pub requests: u64,
+    /// Those whose response is not complete: watches, tunnels and others.
+    pub active: u64,
+    /// Those that failed on the way: upstream did not answer, or not in time, or the response broke off.
+    pub failed: u64,
+    /// Requests each second, since the last document; `None` if that was long ago.
+    pub requests_per_second: Option<f64>,
+}
+
+/// The memory of the process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryStatus {
+    /// Resident memory.
+    pub resident: u64,
+    /// The bound (`--memory-max`); `None` if there is none.
+    pub limit: Option<u64>,
 }
 
 /// What the API server would have done had the clients been connected to it.
@@ -107,7 +139,8 @@ pub struct SavedStatus {
     pub bytes: u64,
     /// Events that it did not send.
     pub events: u64,
-    /// Lists and watches that it did not answer, less the reviews that it answered for them; `None` if callers are not authorized.
+    /// Lists and watches that it did not answer, less the reviews that it answered for them and the lists and watches that fill caches;
+    /// `None` if callers are not authorized.
     pub requests: Option<i64>,
 }
 

@@ -48,7 +48,7 @@ pub use recorder::{WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
 pub(crate) use table::shortened;
 pub use table::{
-    CutReason, RecentCuts, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,
+    CutReason, RecentCuts, SWEEPS, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,
 };
 
 /// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:

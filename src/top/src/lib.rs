@@ -13,6 +13,7 @@ mod picture;
 mod settings;
 mod status;
 mod table;
+mod talkers;
 mod terminal;
 mod verdict;
 mod view;

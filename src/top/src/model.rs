@@ -3,10 +3,11 @@
 use crate::settings::TopSort;
 use crate::status::{
     ClientStatus, CutStatus, LagState, ResourceStatus, RingStatus, SlowGroup, StatusDocument,
-    TrafficStatus,
+    TotalStatus, TrafficStatus,
 };
 
 use super::groups::client_groups;
+use super::talkers::TalkerRows;
 use super::verdict::{Severity, verdict};
 use super::words::{bytes, clean, counted, event_rate, or_dash, separated, time};
 
@@ -28,6 +29,7 @@ pub(super) struct TopPage {
     pub(super) group_note: Option<String>,
     pub(super) is_filtered: bool,
     pub(super) cuts: Vec<[String; 6]>,
+    pub(super) talkers: TalkerRows,
 }
 
 /// One resource.
@@ -111,6 +113,7 @@ impl TopPage {
                 })
                 .map(cut_row)
                 .collect(),
+            talkers: TalkerRows::new(now, |one| filter.has(&[&one.name]), name),
         }
     }
 }
@@ -285,9 +288,36 @@ fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'stat
                 or_dash(rates.bytes, |rate| format!("{}/s", bytes(rate)))
             ),
         ),
-        ("saved", bytes(all.saved.bytes as f64)),
+        ("saved", saved(all)),
         ("from upstream", bytes(all.traffic.upstream_bytes as f64)),
+        ("forwarded", forwarded(all)),
+        ("refused", separated(all.refused)),
+        ("memory", memory(all)),
     ]
+}
+
+fn saved(all: &TotalStatus) -> String {
+    let bytes = bytes(all.saved.bytes as f64);
+    match all.saved.requests {
+        Some(requests) => format!("{bytes}, {requests} requests"),
+        None => bytes,
+    }
+}
+
+fn forwarded(all: &TotalStatus) -> String {
+    let requests = separated(all.forwarded.requests);
+    match all.forwarded.requests_per_second {
+        Some(rate) => format!("{requests}, {rate:.0}/s"),
+        None => requests,
+    }
+}
+
+fn memory(all: &TotalStatus) -> String {
+    let resident = bytes(all.memory.resident as f64);
+    match all.memory.limit {
+        Some(limit) => format!("{resident} of {}", bytes(limit as f64)),
+        None => resident,
+    }
 }
 
 fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceRow {

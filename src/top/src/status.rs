@@ -21,6 +21,28 @@ pub(super) struct StatusDocument {
     pub(super) slow_groups: Vec<SlowGroup>,
     /// The watches that were cut lately because their clients were slow, the latest first.
     pub(super) cuts: Vec<CutStatus>,
+    #[serde(default)]
+    pub(super) talkers: TalkersStatus,
+}
+
+/// The users and user agents that ask for most.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct TalkersStatus {
+    /// The time that is counted.
+    pub(super) seconds: f64,
+    pub(super) users: Vec<TalkerStatus>,
+    pub(super) agents: Vec<TalkerStatus>,
+}
+
+/// A user or a user agent, and what it asked for and got.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct TalkerStatus {
+    pub(super) name: String,
+    /// Watches that are open now.
+    pub(super) watches: u64,
+    pub(super) requests: u64,
+    pub(super) lists: u64,
+    pub(super) bytes: u64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -57,12 +79,38 @@ pub(super) struct TotalStatus {
     #[serde(flatten)]
     pub(super) traffic: TrafficStatus,
     pub(super) saved: SavedStatus,
+    #[serde(default)]
+    pub(super) forwarded: ForwardedStatus,
+    #[serde(default)]
+    pub(super) refused: u64,
+    #[serde(default)]
+    pub(super) memory: MemoryStatus,
+}
+
+/// Requests that upstream answered.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ForwardedStatus {
+    pub(super) requests: u64,
+    /// Since the last document; `None` if that was long ago.
+    pub(super) requests_per_second: Option<f64>,
+}
+
+/// The memory of the gateway, in bytes.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct MemoryStatus {
+    pub(super) resident: u64,
+    /// `None` without a bound.
+    pub(super) limit: Option<u64>,
 }
 
 /// What the API server would have sent had the clients been connected to it.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct SavedStatus {
     pub(super) bytes: u64,
+    /// `None` if callers are not authorized.
+    #[serde(default)]
+    pub(super) requests: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

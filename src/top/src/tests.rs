@@ -16,7 +16,7 @@ use super::words::{bytes, clean, fit, time, width};
 use crate::settings::TopSort;
 use crate::status::{
     ClientStatus, CursorSummary, CutStatus, LagState, ResourceStatus, RingStatus, SlowGroup,
-    StatusDocument, TrafficStatus,
+    StatusDocument, TalkerStatus, TalkersStatus, TrafficStatus,
 };
 
 impl CursorSummary {
@@ -618,4 +618,58 @@ fn only_a_resource_that_somebody_must_look_at_is_bad() {
     assert_eq!(state(true, false), Severity::Good);
     assert_eq!(state(false, true), Severity::Warn);
     assert_eq!(state(false, false), Severity::Bad);
+}
+
+#[test]
+fn top_talkers_are_named_with_what_they_asked_for_and_got() {
+    let mut status = document();
+    let talker = |name: &str, bytes| TalkerStatus {
+        name: name.to_owned(),
+        watches: 3,
+        requests: 12_345,
+        lists: 7,
+        bytes,
+    };
+    status.talkers = TalkersStatus {
+        seconds: 840.0,
+        users: vec![talker("", 10), talker("jane", 2_000_000)],
+        agents: vec![talker("kubectl\u{1b}[2J", 1)],
+    };
+    let shown = text(&page(&status), 100);
+    let lines: Vec<_> = shown.lines().collect();
+    let at = lines
+        .iter()
+        .position(|line| line.starts_with("Top talkers, 14 min"));
+    let rows = &lines[at.unwrap()..];
+    let cells = |row: &str| {
+        row.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(cells(rows[2]), ["jane", "3", "12,345", "7", "2.0", "MB"]);
+    assert_eq!(cells(rows[3]), ["–", "3", "12,345", "7", "10", "B"]);
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+    let filtered = TopPage::new(None, &status, TopSort::Watches, "JANE");
+    assert_eq!(
+        (filtered.talkers.users.len(), filtered.talkers.agents.len()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn totals_say_what_was_forwarded_and_refused_and_how_much_memory_there_is() {
+    let mut status = document();
+    status.totals.forwarded.requests = 4_321;
+    status.totals.forwarded.requests_per_second = Some(17.2);
+    status.totals.refused = 3;
+    status.totals.memory.resident = 512_000_000;
+    status.totals.memory.limit = Some(1_000_000_000);
+    let shown = text(&page(&status), 200);
+    for part in [
+        "forwarded: 4,321, 17/s",
+        "refused: 3",
+        "memory: 512 MB of 1.0 GB",
+    ] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
 }

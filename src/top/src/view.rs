@@ -13,7 +13,7 @@ use super::model::{ResourceRow, TopPage};
 use super::picture;
 use super::table::{client_table, table};
 use super::verdict::Severity;
-use super::words::{clean, fit, separated, width};
+use super::words::{clean, fit, separated, time, width};
 
 /// Longest filter.
 const FILTER_LEN_MAX: usize = 64;
@@ -32,7 +32,7 @@ logarithmic scale; those that are up to date are at the right edge.
 ▼ slow: has waited for more than 5 s    ◆ slow, and may be cut soon
 ✕ out of the history: cut once its connection takes something
 
-tab          resources, slow clients, cuts
+tab          resources, slow clients, cuts, top talkers
 ↑ ↓ pg home  scroll
 s            sort by watches, slow, events, name
 /            filter by resource, user, agent; escape clears
@@ -45,6 +45,22 @@ pub(super) enum PagePart {
     Resources,
     Slow,
     Cuts,
+    Talkers,
+}
+
+/// In their order.
+const PARTS: [PagePart; 4] = [
+    PagePart::Resources,
+    PagePart::Slow,
+    PagePart::Cuts,
+    PagePart::Talkers,
+];
+
+impl PagePart {
+    /// The part so many places further, around the end.
+    fn after(self, places: usize) -> Self {
+        PARTS[(self as usize + places) % PARTS.len()]
+    }
 }
 
 /// What is seen of the page.
@@ -87,16 +103,8 @@ impl ViewState {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys do nothing")]
     fn command(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Tab | KeyCode::Right => self.show(match self.part {
-                PagePart::Resources => PagePart::Slow,
-                PagePart::Slow => PagePart::Cuts,
-                PagePart::Cuts => PagePart::Resources,
-            }),
-            KeyCode::BackTab | KeyCode::Left => self.show(match self.part {
-                PagePart::Resources => PagePart::Cuts,
-                PagePart::Slow => PagePart::Resources,
-                PagePart::Cuts => PagePart::Slow,
-            }),
+            KeyCode::Tab | KeyCode::Right => self.show(self.part.after(1)),
+            KeyCode::BackTab | KeyCode::Left => self.show(self.part.after(PARTS.len() - 1)),
             KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
             KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
             KeyCode::PageDown => self.scroll = self.scroll.saturating_add(10),
@@ -212,7 +220,7 @@ fn unconnected(state: &ViewState) -> Vec<Line<'static>> {
 pub(super) fn text(page: &TopPage, columns: u16) -> String {
     let columns = usize::from(columns).max(20);
     let mut lines = head(page, columns, usize::MAX, false);
-    for one in [PagePart::Resources, PagePart::Slow, PagePart::Cuts] {
+    for one in PARTS {
         lines.push(Line::default());
         if one != PagePart::Resources {
             lines.push(Line::raw(title(page, one)));
@@ -264,12 +272,12 @@ fn title(page: &TopPage, part: PagePart) -> String {
         ),
         PagePart::Slow => format!("Slow clients ({})", separated(page.slow_count)),
         PagePart::Cuts => format!("Cut lately ({})", separated(page.cuts.len())),
+        PagePart::Talkers => format!("Top talkers, {}", time(page.talkers.seconds)),
     }
 }
 
 fn tabs(page: &TopPage, state: &ViewState, columns: usize) -> Line<'static> {
-    let parts = [PagePart::Resources, PagePart::Slow, PagePart::Cuts];
-    let titles = parts.map(|one| title(page, one));
+    let titles = PARTS.map(|one| title(page, one));
     let is_narrow = titles.iter().map(|title| width(title) + 3).sum::<usize>() > columns;
     let tab = |one| {
         let mut text = title(page, one);
@@ -286,7 +294,7 @@ fn tabs(page: &TopPage, state: &ViewState, columns: usize) -> Line<'static> {
             Span::raw(format!(" {text}  "))
         }
     };
-    Line::from(parts.map(tab).to_vec())
+    Line::from(PARTS.map(tab).to_vec())
 }
 
 fn part(page: &TopPage, part: PagePart, columns: usize, use_color: bool) -> Vec<Line<'static>> {
@@ -314,7 +322,23 @@ fn part(page: &TopPage, part: PagePart, columns: usize, use_color: bool) -> Vec<
             &page.cuts,
             columns,
         ),
+        PagePart::Talkers => talkers(page, columns),
     }
+}
+
+/// Those that ask for most, by user and by user agent.
+fn talkers(page: &TopPage, columns: usize) -> Vec<Line<'static>> {
+    let one = |title, rows| {
+        table(
+            [title, "watches", "requests", "lists", "bytes"],
+            rows,
+            columns,
+        )
+    };
+    let mut lines = one("user", &page.talkers.users);
+    lines.push(Line::default());
+    lines.extend(one("user agent", &page.talkers.agents));
+    lines
 }
 
 /// The groups, then the clients; each with a line before it if these are not all.

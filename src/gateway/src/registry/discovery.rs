@@ -77,6 +77,8 @@ impl Registry {
             info!(resource = %key, "no longer offered upstream");
             self.close_slot(&key, Hub::close);
         }
+        self.forwarded
+            .forget_unknown(|gvr| discovery.resource(gvr).is_some());
         self.rediscovered.send_replace(());
         *self.undiscovered.lock() = None;
         for gvr in &self.settings.pinned {

@@ -8,17 +8,16 @@ use tokio::time::Instant;
 
 use super::{FILL_WAIT, Registry, SHORT_FILL_WAIT};
 use crate::fairness::Peer;
-use crate::forwarded::{ForwardRecord, HoldingBody, deadlines, either, lifetime_of};
 use crate::metrics::{GiveUpReason, ListMetrics, VerbLabel};
-use crate::passthrough::PassthroughRequest;
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    Availability, BoxFuture, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest,
-    ForwardedBody, Latest, RequestOutcome, Resources, VersionReach,
+    Availability, BoxFuture, FillWait, ForwardPermit, ForwardRequest, ForwardedBody, Latest,
+    RequestOutcome, Resources, VersionReach,
 };
 use crate::slot::{FORWARDED_LIST_AGE_MAX, SlotState};
+use crate::talkers::Talkers;
 use crate::view::ServedResource;
 use crate::watch::{WatchRecorder, WatchTable};
 
@@ -128,50 +127,8 @@ impl Resources for Registry {
         })
     }
 
-    fn forward(&self, mut forward: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
-        Box::pin(async move {
-            if let Some(mut answer) = self.table_watch(&mut forward).await {
-                answer.extensions_mut().insert(ForwardLifetime::Watch);
-                return answer;
-            }
-            let ForwardRequest {
-                mut request,
-                caller,
-                ..
-            } = forward;
-            let record = ForwardRecord::begin(forward.trail, &caller);
-            // The other API server's caches may be behind what this client has read before.
-            if self.client.has_moved()
-                && let Some(uri) = request.info.at_latest(request.http.uri())
-            {
-                *request.http.uri_mut() = uri;
-            }
-            let lifetime = lifetime_of(&request.http, &request.info);
-            let deadlines = deadlines(&caller, lifetime, forward.permit);
-            let passthrough = self.passthrough_of(caller.peer);
-            let request = PassthroughRequest {
-                http: request.http,
-                peer: caller.peer,
-                address: request.connection.address,
-                forwarding: caller.forwarding,
-            };
-            let answer = match lifetime {
-                ForwardLifetime::Watch => {
-                    let drained = self.draining.end_of_watch();
-                    let deadlines = match forward.side {
-                        Some(side) => deadlines.drained_by(either(drained, side)),
-                        None => deadlines.drained_by(drained),
-                    };
-                    passthrough.forward_watch(request, deadlines).await
-                }
-                ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,
-                ForwardLifetime::Short => passthrough.forward(request, deadlines).await,
-            };
-            let trail = record.answered(&answer);
-            let mut answer = answer.map(|body| HoldingBody::boxed(body, trail));
-            answer.extensions_mut().insert(lifetime);
-            answer
-        })
+    fn forward(&self, forward: ForwardRequest) -> BoxFuture<'_, Response<ForwardedBody>> {
+        Box::pin(self.forward_upstream(forward))
     }
 
     fn takes_clients(&self) -> bool {
@@ -201,6 +158,10 @@ impl Resources for Registry {
 
     fn watch_table(&self, key: &CacheKey) -> Option<Arc<WatchTable>> {
         Some(Arc::clone(&self.existing_slot(key)?.streams.table))
+    }
+
+    fn talkers(&self) -> Option<&Arc<Talkers>> {
+        Some(&self.talkers)
     }
 
     fn list_metrics(&self, key: &CacheKey) -> Option<ListMetrics> {

@@ -335,6 +335,7 @@ fn caller(forwarding: Option<Forwarding>, permission: Option<Permission>) -> For
         peer: Peer::UNKNOWN,
         forwarding,
         permission,
+        token_user: None,
     }
 }
 

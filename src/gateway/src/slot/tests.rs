@@ -35,6 +35,7 @@ use crate::upstream::discovery::DiscoveredResource;
 use crate::upstream::samples::captured_log::CapturedLog;
 use crate::upstream::sink::Sink;
 use crate::view::{Hub, ServedResource};
+use crate::watch::WatchTable;
 use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 
@@ -158,7 +159,7 @@ impl Stage {
             &metrics,
             &key,
             DrainFlag::default(),
-            Arc::default(),
+            WatchTable::new(key.clone(), Arc::default(), Arc::default()),
         ));
         let slot = Slot::start(parts, &mut tasks, streams);
         Self {

@@ -48,6 +48,12 @@ impl<L: Label> ByLabel<L> {
         found.next().map_or(0, |(_, counter)| counter.get())
     }
 
+    /// The sum of all counts.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counters.iter().map(|(_, counter)| counter.get()).sum()
+    }
+
     /// Adds one to the count of this value.
     pub fn inc(&self, label: L) {
         self.add(label, 1);

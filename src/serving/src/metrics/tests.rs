@@ -9,6 +9,7 @@ use prometheus::proto::MetricFamily;
 use strum::VariantArray;
 
 use super::*;
+use crate::protocol::request::RequestInfo;
 use crate::upstream::driver::{FrameRejection, UpstreamWatchEnd};
 use crate::upstream::reflector::RelistReason;
 
@@ -35,6 +36,16 @@ fn full() -> Metrics {
         metrics.passthrough(),
     );
     metrics.downstream(PODS).requests.inc(VerbLabel::List, 200);
+    let watch = http::Request::get("/api/v1/pods?watch=1").body(()).unwrap();
+    let info = RequestInfo::of(&watch);
+    let answer = ForwardedAnswer {
+        code: 200,
+        is_own: false,
+        started: std::time::Instant::now(),
+        is_long_running: true,
+    };
+    let labels = ForwardedLabels::of(&watch, &info);
+    drop(metrics.forwarded().answered(&labels, answer, |_| true));
     metrics
 }
 
@@ -377,7 +388,15 @@ fn a_wrong_row_of_the_documentation_is_found() {
 
 /// Labels whose values are not a closed set of words, or are verbs and codes of HTTP.
 const OPEN_LABELS: &[&str] = &[
-    "group", "version", "resource", "encoding", "endpoint", "commit", "verb", "code",
+    "group",
+    "version",
+    "resource",
+    "subresource",
+    "encoding",
+    "endpoint",
+    "commit",
+    "verb",
+    "code",
 ];
 
 /// The words in backticks of a metric's rows: its own, and those that list the values of its labels.

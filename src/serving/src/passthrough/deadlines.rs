@@ -3,14 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use crate::fairness::Permit;
+use crate::metrics::ForwardedRequest;
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// When a forwarded request must end, and a permit that it holds until then.
+/// When a forwarded request must end, and what it holds until then.
 #[derive(Default)]
 pub struct ForwardDeadlines {
     drain: Option<Wait>,
@@ -18,6 +19,8 @@ pub struct ForwardDeadlines {
     /// Completes when the request's permit was taken back.
     reclaim: Option<Wait>,
     permit: Option<Arc<Permit>>,
+    /// Counts the request as open until it is dropped, if it becomes a tunnel.
+    _counted: Option<Arc<OnceLock<ForwardedRequest>>>,
 }
 
 /// Which end a request has reached.
@@ -60,6 +63,15 @@ impl ForwardDeadlines {
     #[must_use]
     pub fn holding(self, permit: Option<Arc<Permit>>) -> Self {
         Self { permit, ..self }
+    }
+
+    /// Stores the count of an upgraded request, which a tunnel holds for as long as it lasts. Its owner sets it once the response is known.
+    #[must_use]
+    pub fn counted_by(self, counted: Option<Arc<OnceLock<ForwardedRequest>>>) -> Self {
+        Self {
+            _counted: counted,
+            ..self
+        }
     }
 
     pub(super) fn take_permit(&mut self) -> Option<Arc<Permit>> {

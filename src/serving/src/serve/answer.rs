@@ -2,11 +2,13 @@
 
 use std::pin::pin;
 
+use bytes::Buf;
 use http::HeaderValue;
 use http::header::WARNING;
 use tracing::Instrument;
 
 use super::body::AnswerBody;
+use super::client_name::read_client;
 use super::client_request::ClientRequest;
 use super::permission::DeniedRead;
 use super::read::{ReadFailure, ReadOutcome};
@@ -14,20 +16,21 @@ use super::read_request::ReadRequest;
 use super::read_state::ReadRefusal;
 use super::record::response_status;
 use super::request_timeout::{before_deadline, timeout_response};
-use super::resources::{ForwardCaller, ForwardRequest, Permission, RequestOutcome};
+use super::resources::{ForwardCaller, ForwardRequest, RequestOutcome};
 use super::response::switched;
 use super::service::{Service, ServiceResponse};
-use super::side::{ReadSide, agent, user_of};
+use super::side::{ReadSide, user_of};
 use super::unhandled::unhandled;
 use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::auth::impersonation::impersonates;
 use crate::metrics::BadRequest;
 use crate::protocol::handover::HandoverTarget;
-use crate::protocol::request::ResourcePath;
+use crate::protocol::request::{ResourcePath, Verb};
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
 use crate::serving_control::{SideEnd, SubjectUser};
+use crate::talkers::TalkKind;
 use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
 
@@ -137,10 +140,17 @@ impl Service {
                 if let Some(recall) = &request.connection.recall {
                     response.body_mut().follow(recall);
                 }
+                let caller = read
+                    .permission
+                    .as_ref()
+                    .map(|permission| &*permission.caller);
+                let address = request.connection.address;
+                let client = read_client(request.http.headers(), address, caller);
+                self.count_talk(&client, read.request.verb, response.body_mut());
                 if let AnswerBody::Watch(watch) = response.body_mut()
                     && let Some(table) = self.resources.watch_table(&key)
                 {
-                    watch.enter(&table, watch_client(&request, read.permission.as_ref()));
+                    watch.enter(&table, client);
                     if let Some(serving) = &self.serving {
                         let caller = read
                             .permission
@@ -260,6 +270,25 @@ impl Service {
         with_audit_id(response, &account.request.audit_id)
     }
 
+    /// Counts a request that memory answers for its client. The table of open watches counts what is sent to a watch.
+    fn count_talk(&self, client: &WatchClient, verb: Verb, body: &mut AnswerBody) {
+        let Some(talkers) = self.resources.talkers() else {
+            return;
+        };
+        let kind = match verb == Verb::List {
+            true => TalkKind::List,
+            false => TalkKind::Other,
+        };
+        let mut talk = talkers.begin(client.talker(), kind);
+        match body {
+            AnswerBody::Whole(bytes) | AnswerBody::Stream(bytes) => {
+                talk.sent(bytes.as_ref().map_or(0, Buf::remaining));
+            }
+            AnswerBody::List(list) => list.talk = Some(talk),
+            AnswerBody::Watch(_) | AnswerBody::Forwarded(..) => {}
+        }
+    }
+
     fn count(&self, account: &ReadAccount<'_>, response: &ServiceResponse) {
         self.resources.answered(RequestOutcome {
             key: account.key,
@@ -320,21 +349,5 @@ impl Service {
         let response = self.resources.forward(request).await;
         let lifetime = response.extensions().get().copied().unwrap_or_default();
         response.map(|body| AnswerBody::Forwarded(body, lifetime))
-    }
-}
-
-/// The client of this request, for the table of open watches. An impersonated user is shown after the user who impersonates.
-fn watch_client(request: &ClientRequest, permission: Option<&Permission>) -> WatchClient {
-    let agent = agent(request.http.headers());
-    let address = request.connection.address;
-    let Some(Permission { caller, .. }) = permission else {
-        return WatchClient::new("", &agent, address);
-    };
-    match &caller.impersonator {
-        None => WatchClient::new(&caller.user.name, &agent, address),
-        Some(impersonator) => {
-            let user = format!("{} as {}", impersonator.name, caller.user.name);
-            WatchClient::new(&user, &agent, address)
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use crate::metrics::ListMetrics;
 use crate::protocol::BufList;
 use crate::serve::list::{CompressedList, ListBody};
 use crate::serve::resources::{BoxError, ForwardLifetime, ForwardedBody};
+use crate::talkers::Talk;
 use crate::watch::{Watch, WatchRecall};
 
 /// The body of a response.
@@ -47,6 +48,8 @@ pub struct MeasuredList {
     permit: Option<ListPermit>,
     /// Keeps the audit event open.
     pub(super) trail: Option<AuditTrail>,
+    /// Counts what is sent for the client.
+    pub(super) talk: Option<Talk>,
 }
 
 impl MeasuredList {
@@ -62,6 +65,7 @@ impl MeasuredList {
             metrics,
             permit,
             trail: None,
+            talk: None,
         }
     }
 }
@@ -86,6 +90,9 @@ impl Body for MeasuredList {
         };
         if let (Some(permit), Poll::Ready(_)) = (&this.permit, &polled) {
             permit.gave_frame();
+        }
+        if let (Some(talk), Poll::Ready(Some(Ok(frame)))) = (&mut this.talk, &polled) {
+            talk.sent(frame.data_ref().map_or(0, Buf::remaining));
         }
         polled
     }

@@ -57,6 +57,7 @@ impl AuthorizedRead {
             peer: self.peer,
             forwarding: self.permission.as_ref().map(Permission::forwarding),
             permission: self.permission.clone(),
+            token_user: None,
         }
     }
 }
@@ -211,12 +212,17 @@ impl Service {
                 peer: identity.peer,
                 forwarding: None,
                 permission: None,
+                token_user: None,
             });
         };
         let headers = request.http.headers();
         match timeout(LIMIT, guard.forwarding(headers, identity)).await {
             Ok(Ok(forwarding)) => Ok(ForwardCaller {
                 peer: self.forwarded_peer(request, &forwarding),
+                token_user: match &forwarding {
+                    Forwarding::AsCaller => guard.remembered_user(headers).await,
+                    Forwarding::Impersonating { .. } => None,
+                },
                 forwarding: Some(forwarding),
                 permission: None,
             }),

@@ -15,6 +15,7 @@ use crate::audit::AuditTrail;
 use crate::auth::caller::{Caller, Credential};
 use crate::auth::guard::Forwarding;
 use crate::auth::lease::Lease;
+use crate::auth::user::User;
 use crate::cache::Snapshot;
 pub use crate::fairness::Peer;
 use crate::fairness::Permit;
@@ -23,6 +24,7 @@ use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serving_control::SideEnd;
+use crate::talkers::Talkers;
 use crate::view::ServedResource;
 use crate::watch::{WatchRecorder, WatchTable};
 
@@ -124,6 +126,8 @@ pub struct ForwardCaller {
     pub forwarding: Option<Forwarding>,
     /// The caller's permission, if the gateway has authorized the request.
     pub permission: Option<Permission>,
+    /// The user of its token, if that is known without asking upstream. Only to be shown: upstream decides whose the token is.
+    pub token_user: Option<Arc<User>>,
 }
 
 /// How long a forwarded request lasts, which decides how long its client may stop reading. It is an extension of the response.
@@ -276,6 +280,11 @@ pub trait Resources: Send + Sync + 'static {
 
     /// The table of the cache's open watches, if somebody may look at them.
     fn watch_table(&self, _: &CacheKey) -> Option<Arc<WatchTable>> {
+        None
+    }
+
+    /// Counts what clients ask for and get by their names, if somebody may look at that.
+    fn talkers(&self) -> Option<&Arc<Talkers>> {
         None
     }
 

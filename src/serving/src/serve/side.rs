@@ -4,10 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::client_name::agent;
 use super::client_request::ClientRequest;
 use super::negotiation::Negotiation;
 use super::read_request::ReadRequest;
@@ -130,12 +129,6 @@ fn known_version(read: &ReadRequest) -> Option<ResourceVersion> {
 /// The user of a caller, as rules see it: who has authenticated, whomever it impersonates.
 pub(super) fn user_of(caller: &Caller) -> SubjectUser {
     SubjectUser::User(Arc::clone(caller.authenticated()))
-}
-
-/// The `User-Agent` header.
-pub(super) fn agent(headers: &HeaderMap) -> std::borrow::Cow<'_, str> {
-    let agent = headers.get(USER_AGENT);
-    String::from_utf8_lossy(agent.map_or(&[], HeaderValue::as_bytes))
 }
 
 impl UpstreamSide {

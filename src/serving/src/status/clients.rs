@@ -1,4 +1,4 @@
-//! Clients that are behind, as the document names them.
+//! Clients that are behind, and those that talk most, as the document names them.
 
 use serde::Serialize;
 
@@ -52,4 +52,33 @@ pub struct SlowGroup {
     pub watches: usize,
     /// The longest time that an unread event has waited.
     pub lag_seconds: f64,
+}
+
+/// The users and user agents that talk most: those with most of any of the numbers. A number is too low by a thirtieth of its sum over all
+/// names at most.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TalkersStatus {
+    /// The time that is counted, up to now: the last ten to twenty minutes, or since the first request.
+    pub seconds: f64,
+    /// By user.
+    pub users: Vec<TalkerStatus>,
+    /// By user agent.
+    pub agents: Vec<TalkerStatus>,
+}
+
+/// A user or a user agent, and what it asked for and got.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TalkerStatus {
+    /// The name; empty if it is not known.
+    pub name: String,
+    /// Watches that are open now.
+    pub watches: u64,
+    /// Requests that were answered from memory or forwarded.
+    pub requests: u64,
+    /// The lists among them.
+    pub lists: u64,
+    /// Bytes of bodies of responses.
+    pub bytes: u64,
 }

@@ -179,11 +179,11 @@ impl WatchCursor {
         matches!(self.before_history, Some(BeforeHistory::Future(_)))
     }
 
-    /// Shows those who look at the table where the cursor is. Call it when the connection has taken all that was read so far. Two plain
+    /// Shows those who look at the table where the cursor is. Call it when the connection has taken all that was read so far. Three plain
     /// stores.
     pub(crate) fn note_taken(&self) {
         if let Some(place) = &self.guards.place {
-            place.note(self.cursor, self.stage());
+            place.note(self.cursor, self.stage(), self.sent.bytes);
         }
     }
 
@@ -614,6 +614,7 @@ impl Drop for WatchCursor {
         let place = self.guards.place.as_ref();
         if let Some(place) = place {
             place.end(end, events, Instant::now().into_std());
+            place.count_bytes(bytes);
         }
         self.recorder.ended(WatchTotals {
             end,

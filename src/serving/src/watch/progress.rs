@@ -33,6 +33,10 @@ pub(super) struct WatchProgress {
     cursor: AtomicU64,
     /// The next event of the history, as long as the watch reads it.
     history: AtomicU64,
+    /// Bytes of events that were sent.
+    bytes: AtomicU64,
+    /// Those of them that were counted for the watch's client.
+    counted_bytes: AtomicU64,
 }
 
 impl WatchProgress {
@@ -40,13 +44,28 @@ impl WatchProgress {
         Self {
             cursor: AtomicU64::new(cursor),
             history: AtomicU64::new(number(stage)),
+            bytes: AtomicU64::new(0),
+            counted_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Notes the next batch and from where the watch reads.
-    pub(super) fn note(&self, cursor: Sequence, stage: ReadStage) {
+    /// Notes the next batch, from where the watch reads, and how many bytes were sent.
+    pub(super) fn note(&self, cursor: Sequence, stage: ReadStage, bytes: u64) {
         self.cursor.store(cursor, Ordering::Relaxed);
         self.history.store(number(stage), Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes that were noted since the last call, each of them returned once.
+    pub(super) fn take_bytes(&self) -> u64 {
+        self.take_bytes_of(self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The same, if so many were sent in all.
+    pub(super) fn take_bytes_of(&self, bytes: u64) -> u64 {
+        // The maximum: another caller may have taken more in between.
+        let counted = self.counted_bytes.fetch_max(bytes, Ordering::Relaxed);
+        bytes.saturating_sub(counted)
     }
 
     /// What was noted last.

@@ -17,10 +17,13 @@ use crate::config::ReadSubject;
 use crate::metrics::WatchEnd;
 use crate::resource::CacheKey;
 use crate::serving_control::SubjectUser;
+use crate::talkers::{OpenWatches, TalkerName, Talkers};
 use crate::view::{ServedResource, View};
 
 /// Bounds the time that a look holds a lock: about a thousand watches at 16,000.
 const SHARDS: usize = 16;
+/// The parts of a table that are swept one by one.
+pub const SWEEPS: usize = SHARDS;
 /// Number of watches that were cut lately that are remembered.
 const CUTS_MAX: usize = 50;
 /// Names of clients are cut to this many bytes.
@@ -47,6 +50,15 @@ impl WatchClient {
             user: shortened(user).into(),
             user_agent: shortened(user_agent).into(),
             address: address.to_canonical(),
+        }
+    }
+
+    /// The names that what it asks for and gets is counted under.
+    #[must_use]
+    pub fn talker(&self) -> TalkerName<'_> {
+        TalkerName {
+            user: &self.user,
+            user_agent: &self.user_agent,
         }
     }
 }
@@ -148,16 +160,18 @@ pub struct WatchTable {
     key: CacheKey,
     shards: [Mutex<Slab<Arc<WatchEntry>>>; SHARDS],
     cuts: Arc<RecentCuts>,
+    talkers: Arc<Talkers>,
 }
 
 impl WatchTable {
     /// An empty table of the cache of this key.
     #[must_use]
-    pub fn new(key: CacheKey, cuts: Arc<RecentCuts>) -> Self {
+    pub fn new(key: CacheKey, cuts: Arc<RecentCuts>, talkers: Arc<Talkers>) -> Self {
         Self {
             key,
             shards: std::array::from_fn(|_| Mutex::default()),
             cuts,
+            talkers,
         }
     }
 
@@ -167,6 +181,18 @@ impl WatchTable {
             for (_, entry) in &*shard.lock() {
                 visit(entry.position());
             }
+        }
+    }
+
+    /// Counts what was sent to the watches of one of [`SWEEPS`] parts since its last sweep, for their clients; and the watches themselves, if
+    /// `open` is given.
+    pub fn sweep(&self, part: usize, mut open: Option<&mut OpenWatches>) {
+        for (_, entry) in &*self.shards[part].lock() {
+            let talker = entry.client.talker();
+            if let Some(open) = &mut open {
+                open.add(talker);
+            }
+            self.talkers.add_bytes(talker, entry.progress.take_bytes());
         }
     }
 
@@ -231,9 +257,16 @@ impl TableRegistration {
         }
     }
 
-    /// Notes where the watch is.
-    pub(super) fn note(&self, cursor: Sequence, stage: ReadStage) {
-        self.entry.progress.note(cursor, stage);
+    /// Notes where the watch is, and how many bytes were sent to it.
+    pub(super) fn note(&self, cursor: Sequence, stage: ReadStage, bytes: u64) {
+        self.entry.progress.note(cursor, stage, bytes);
+    }
+
+    /// Counts the bytes that were sent in all, without those that a sweep has counted.
+    pub(super) fn count_bytes(&self, bytes: u64) {
+        let entry = &self.entry;
+        let bytes = entry.progress.take_bytes_of(bytes);
+        self.table.talkers.add_bytes(entry.client.talker(), bytes);
     }
 
     /// Remembers the watch if it ends because its client is slow.

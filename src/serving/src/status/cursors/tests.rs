@@ -1,7 +1,7 @@
 //! The numbers, and the bounds of the document, whatever clients there are.
 
 use super::*;
-use crate::status::{ResourceStatus, StatusDocument};
+use crate::status::{ResourceStatus, StatusDocument, TalkerStatus, TalkersStatus};
 
 /// Drops an event for each new one.
 const FULL: HistoryLimits = HistoryLimits { fill: 1.0 };
@@ -168,10 +168,23 @@ fn the_document_is_bounded() {
     let (slowest, slow_groups) = names.finish();
     assert_eq!((slowest.len(), slow_groups.len()), (NAMES_MAX, GROUPS_MAX));
     assert_eq!(slow_groups[0].user_agent, "(others)");
+    let talker = TalkerStatus {
+        name: "n".repeat(160),
+        watches: u64::MAX,
+        requests: u64::MAX,
+        lists: u64::MAX,
+        bytes: u64::MAX,
+    };
     let document = StatusDocument {
         resources,
         slowest,
         slow_groups,
+        // Eight names for each of four numbers.
+        talkers: TalkersStatus {
+            seconds: 0.0,
+            users: vec![talker.clone(); 32],
+            agents: vec![talker; 32],
+        },
         ..StatusDocument::default()
     };
     let len = serde_json::to_vec(&document).unwrap().len();

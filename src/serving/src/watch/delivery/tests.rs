@@ -348,7 +348,7 @@ async fn a_client_that_does_not_read_delays_no_other_and_continues_later() {
 async fn a_chunk_is_unread_until_the_connection_has_taken_all_of_it() {
     let mut scene = Scene::new(WIDE, 1);
     let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
-    let table = Arc::new(WatchTable::new(key, Arc::default()));
+    let table = Arc::new(WatchTable::new(key, Arc::default(), Arc::default()));
     let unread = || {
         let mut found = None;
         table.visit(|watch| found = watch.unread.map(|event| event.sequence));

@@ -3,18 +3,38 @@
 use super::*;
 use crate::cache::Sequence;
 use crate::resource::{CacheKey, Gvr};
+use crate::talkers::{OpenWatches, Talkers};
 
 struct Table {
     table: Arc<WatchTable>,
     cuts: Arc<RecentCuts>,
+    talkers: Arc<Talkers>,
 }
 
 impl Table {
     fn new() -> Self {
         let cuts = Arc::<RecentCuts>::default();
         let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
-        let table = Arc::new(WatchTable::new(key, Arc::clone(&cuts)));
-        Self { table, cuts }
+        let talkers = Arc::<Talkers>::default();
+        let table = WatchTable::new(key, Arc::clone(&cuts), Arc::clone(&talkers));
+        Self {
+            table: Arc::new(table),
+            cuts,
+            talkers,
+        }
+    }
+
+    /// The open watches and the bytes that are counted for a user agent.
+    fn talk(&self, agent: &str) -> (u64, u64) {
+        let mut open = OpenWatches::default();
+        for part in 0..SWEEPS {
+            self.table.sweep(part, Some(&mut open));
+        }
+        let agents = self.talkers.top(open).agents;
+        let mut found = agents.iter().filter(|one| one.name == agent);
+        found
+            .next()
+            .map_or((0, 0), |one| (one.watches, one.counts.bytes))
     }
 
     fn enter(&self, client: &mut Client, agent: &str) {
@@ -193,4 +213,27 @@ async fn what_was_published_before_a_watch_opened_has_not_kept_it_waiting() {
     assert!(table.unread()[0].is_some());
     client.end();
     assert!(table.cuts.latest().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_watch_is_sent_counts_once_for_its_client_before_and_after_its_end() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    let mut client = scene.after(&tier("x"), 10);
+    table.enter(&mut client, "kubectl");
+    let mut len = 0;
+    for key in ["a/one", "a/two"] {
+        scene.put(key, Some("x"));
+        let lines = client.drain();
+        assert_eq!(lines.len(), 1);
+        assert_eq!(client.poll(), Polled::Waits);
+        let (open, counted) = table.talk("kubectl");
+        assert!(open == 1 && counted > len, "{counted} bytes after {key}");
+        len = counted;
+    }
+    assert_eq!(table.talk("kubectl"), (1, len));
+    scene.put("a/three", Some("x"));
+    client.drain();
+    let bytes = client.end().bytes;
+    assert!(bytes > len);
+    assert_eq!(table.talk("kubectl"), (0, bytes));
 }
