@@ -40,7 +40,9 @@ use scrape::Scrape;
 use servers::{ScrapeFile, ServerRates};
 use usage::UsageSums;
 
-/// Audit logs and scrapes that differ in length by more than this share are worth a note.
+/// A server's last garbage collection is at most so long before its scrape.
+const COLLECTION_AGE_SECONDS: f64 = 120.0;
+/// Audit logs that lack more than this share of the time between the scrapes are worth a note.
 const WINDOW_TOLERANCE: f64 = 0.2;
 
 /// Why there is no assessment.
@@ -107,19 +109,23 @@ fn assess(settings: &AssessSettings) -> Result<AssessDocument, AssessError> {
         files.filter_map(Result::transpose).collect()
     };
     let (before, after) = (scrapes(&settings.before)?, scrapes(&settings.after)?);
-    let ends_at = after.iter().filter_map(|file| file.modified_at);
-    let ends_at = ends_at.reduce(f64::max);
+    // Files' times are those of copies, where files were copied.
+    let times = |files: &[ScrapeFile]| {
+        let times = files.iter().filter_map(|file| file.scrape.collected_at);
+        times.reduce(f64::max)
+    };
+    let (begins_at, ends_at) = (times(&before), times(&after));
     let mut rates = ServerRates::new(before, after, settings.window);
     if rates.server_count == 0 {
         notes.append(&mut rates.notes);
         return Err(AssessError::NoPair(clean(&notes.join("; "))));
     }
     notes.append(&mut rates.notes);
-    let (usage, audit_notes) = audit_files::read(&settings.audit)?;
+    let (usage, audit_notes) = audit_files::read(&settings.audit, begins_at)?;
     notes.extend(audit_notes);
     if let Some(usage) = &usage {
         notes.extend(usage.notes.iter().cloned());
-        notes.extend(window_notes(usage, &rates, ends_at));
+        notes.extend(window_note(usage, &rates, ends_at));
     }
     let assumptions = Assumptions {
         gateways: f64::from(settings.gateways),
@@ -173,18 +179,17 @@ fn read_scrape(path: &Path, notes: &mut Vec<String>) -> Result<Option<ScrapeFile
     }))
 }
 
-/// Clients' shares are those of the audit log's time, which should be that of the scrapes.
-fn window_notes(usage: &UsageSums, rates: &ServerRates, ends_at: Option<f64>) -> Option<String> {
+/// An audit log that does not reach over the time between the scrapes may lack clients.
+fn window_note(usage: &UsageSums, rates: &ServerRates, ends_at: Option<f64>) -> Option<String> {
     let (audit, scrapes) = (usage.window_seconds, rates.window_seconds);
-    let overlap = ends_at.map(|end| {
+    let covered = ends_at.map_or(audit, |end| {
         let begin = usage.begins_at.max(end - scrapes);
         (usage.begins_at + audit).min(end) - begin
     });
-    let has_other_length = (audit - scrapes).abs() > WINDOW_TOLERANCE * scrapes;
-    let is_elsewhere = overlap.is_some_and(|overlap| overlap < (1.0 - WINDOW_TOLERANCE) * scrapes);
-    (has_other_length || is_elsewhere).then(|| {
+    (covered + COLLECTION_AGE_SECONDS < (1.0 - WINDOW_TOLERANCE) * scrapes).then(|| {
         format!(
-            "the audit logs cover {audit:.0} s, the scrapes {scrapes:.0} s, and not the same: clients' shares are those of the audit logs' time"
+            "the audit logs cover {:.0} s of the {scrapes:.0} s between the scrapes: clients may be missing, and their shares are those of another time",
+            covered.max(0.0)
         )
     })
 }

@@ -27,11 +27,14 @@ struct AuditFile {
 /// The time of an entry in seconds of Unix time, and what it tells.
 type TimedEntry = (f64, Option<AuditedRead>);
 
-/// What all files together tell, and what is to be said of them; no sums if no file has an entry.
+/// What all files together tell of the time from `counts_from` on, and what is to be said of them; no sums if no file has an entry.
 ///
 /// # Errors
 /// A file cannot be opened.
-pub(super) fn read(paths: &[PathBuf]) -> Result<(Option<UsageSums>, Vec<String>), ReadError> {
+pub(super) fn read(
+    paths: &[PathBuf],
+    counts_from: Option<f64>,
+) -> Result<(Option<UsageSums>, Vec<String>), ReadError> {
     let (mut files, mut empty) = (Vec::new(), Vec::new());
     for path in paths {
         let mut file = AuditFile::open(path)?;
@@ -42,7 +45,10 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<(Option<UsageSums>, Vec<String>)
     }
     // The parts of one server's log are read in their order, so a request's stages come one after the other.
     files.sort_by(|((one, _), _), ((other, _), _)| one.total_cmp(other));
-    let mut usage = files.first().map(|((time, _), _)| AuditUsage::new(*time));
+    let begins_at = files
+        .first()
+        .map(|((time, _), _)| time.max(counts_from.unwrap_or(*time)));
+    let mut usage = begins_at.map(AuditUsage::new);
     let mut notes = Vec::new();
     for (first, mut file) in files {
         let mut next = Some(first);

@@ -133,6 +133,7 @@ pub(super) fn readers_of(
     }
     for (name, rate) in &rates.resources {
         let readers = found.entry(Some(name.clone())).or_default();
+        scale_requests(readers, rate);
         let rest = rest_of(rate, readers, usage.is_some());
         let is_read = rest.watches + rest.requests() > UNEXPLAINED_MIN;
         if is_read || (readers.is_empty() && rate.events > 0.0) {
@@ -141,6 +142,35 @@ pub(super) fn readers_of(
     }
     found.retain(|_, readers| !readers.is_empty());
     found
+}
+
+/// Where the log tells of more requests than the servers counted, what they counted is divided.
+fn scale_requests(readers: &mut [Reader], rate: &ResourceRates) {
+    let watches: f64 = readers.iter().map(|reader| reader.watch_requests).sum();
+    let lists: f64 = readers.iter().map(|reader| reader.list_requests).sum();
+    let times = |counted: f64, known: f64| {
+        if known > counted {
+            counted / known
+        } else {
+            1.0
+        }
+    };
+    let (of_watches, of_lists) = (
+        times(rate.watch_requests, watches),
+        times(rate.list_requests, lists),
+    );
+    for reader in readers {
+        let before = reader.requests();
+        reader.watch_requests *= of_watches;
+        reader.list_requests *= of_lists;
+        let times = if before > 0.0 {
+            reader.requests() / before
+        } else {
+            1.0
+        };
+        reader.consistent *= times;
+        reader.forwarded *= times;
+    }
 }
 
 /// What the metrics count beyond the known readers, whose average watch it is taken to have.

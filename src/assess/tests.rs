@@ -110,11 +110,14 @@ fn audit_logs_of_another_time_are_named() {
             window_seconds,
             ..UsageSums::default()
         };
-        window_notes(&usage, &rates, Some(10_000.0)).is_some()
+        window_note(&usage, &rates, Some(10_000.0)).is_some()
     };
     assert!(!notes(9_400.0, 600.0));
     assert!(!notes(9_350.0, 640.0));
     assert!(notes(9_400.0, 60.0));
-    assert!(notes(3_400.0, 6_600.0));
+    // From long before to the end.
+    assert!(!notes(3_400.0, 6_600.0));
     assert!(notes(5_000.0, 600.0));
+    // The scrape was up to two minutes after the garbage collection.
+    assert!(!notes(9_500.0, 600.0));
 }

@@ -79,11 +79,11 @@ pub(super) struct UsageSums {
 }
 
 impl AuditUsage {
-    /// `begins_at` is the time of the first entry of all files, in seconds of Unix time.
+    /// What happened before `begins_at`, in seconds of Unix time, only says which watches were open then, and whose they are.
     pub(super) fn new(begins_at: f64) -> Self {
         Self {
             begins_at,
-            ends_at: begins_at,
+            ends_at: 0.0,
             rows: Vec::new(),
             numbers: HashMap::new(),
             facts: HashMap::new(),
@@ -104,6 +104,7 @@ impl AuditUsage {
     /// Adds a stage of a read. Those of one request come in their order.
     pub(super) fn add(&mut self, read: &AuditedRead) {
         let row = self.row(read);
+        self.note_client(row, read);
         let id = self.hasher.hash_one(&read.id);
         let since = read.received_at.max(self.begins_at);
         let is_new = read.received_at >= self.begins_at;
@@ -134,7 +135,11 @@ impl AuditUsage {
                     self.close(&open, read.stage_at);
                 }
             }
-            (ReadProgress::Complete, false) => self.count(row, read),
+            (ReadProgress::Complete, false) => {
+                if is_new {
+                    self.count(row, read);
+                }
+            }
         }
     }
 
@@ -163,7 +168,7 @@ impl AuditUsage {
             ));
         }
         UsageSums {
-            window_seconds: self.ends_at - self.begins_at,
+            window_seconds: (self.ends_at - self.begins_at).max(0.0),
             begins_at: self.begins_at,
             rows: self.rows,
             facts: self.facts,
@@ -189,8 +194,7 @@ impl AuditUsage {
         number
     }
 
-    /// Counts a request, at the first stage that the log has of it.
-    fn count(&mut self, row: usize, read: &AuditedRead) {
+    fn note_client(&mut self, row: usize, read: &AuditedRead) {
         let client = self.rows[row].0.0.clone();
         let token = read.token.as_ref();
         let is_token = token.is_some_and(|token| self.is_first(&(0_u8, &client, token)));
@@ -198,12 +202,16 @@ impl AuditUsage {
         let is_node = node.is_some_and(|node| self.is_first(&(1_u8, &client, node)));
         let place = (&read.namespace, &read.name);
         let is_question = self.is_first(&(2_u8, row, read.is_watch, place));
+        self.rows[row].1.questions += u64::from(is_question);
         let facts = self.facts.entry(client).or_default();
         facts.is_in_pod |= read.is_in_pod;
         facts.tokens += u64::from(is_token);
         facts.nodes += u64::from(is_node);
+    }
+
+    /// Counts a request, at the first stage that the log has of it.
+    fn count(&mut self, row: usize, read: &AuditedRead) {
         let usage = &mut self.rows[row].1;
-        usage.questions += u64::from(is_question);
         usage.consistent += u64::from(read.is_consistent);
         usage.forwarded += u64::from(read.is_forwarded);
         if read.is_watch {

@@ -33,7 +33,7 @@ fn gzip(text: &str) -> Vec<u8> {
 
 #[track_caller]
 fn check(paths: &[PathBuf], lists: u64, seconds: f64, notes: &[&str]) {
-    let (usage, found) = read(paths).unwrap();
+    let (usage, found) = read(paths, None).unwrap();
     let usage = usage.unwrap();
     let total: u64 = usage
         .rows
@@ -76,7 +76,7 @@ fn what_comes_before_the_end_of_a_cut_file_counts() {
         .collect();
     let whole = gzip(&text);
     let path = file("cut.gz", &whole[..whole.len() / 2]);
-    let (usage, notes) = read(&[path]).unwrap();
+    let (usage, notes) = read(&[path], None).unwrap();
     let lists = usage.unwrap().rows[0].1.list_requests;
     assert!((1_000..20_000).contains(&lists), "{lists}");
     assert!(notes[0].contains("cannot be read beyond line"), "{notes:?}");
@@ -84,10 +84,10 @@ fn what_comes_before_the_end_of_a_cut_file_counts() {
 
 #[test]
 fn a_file_without_entries_is_named_and_a_missing_one_is_an_error() {
-    let (usage, notes) = read(&[file("empty", b""), file("other", b"hello\n")]).unwrap();
+    let (usage, notes) = read(&[file("empty", b""), file("other", b"hello\n")], None).unwrap();
     assert!(usage.is_none());
     assert_eq!(notes.len(), 3, "{notes:?}");
     assert!(notes[0].contains("no event of an audit log"), "{notes:?}");
-    let missing = read(&["/nowhere/audit.log".into()]).err().unwrap();
+    let missing = read(&["/nowhere/audit.log".into()], None).err().unwrap();
     assert_eq!(missing.to_string(), "cannot read /nowhere/audit.log");
 }

@@ -231,6 +231,22 @@ fn what_no_audit_log_explains_is_a_row_of_its_own_and_not_moved() {
 }
 
 #[test]
+fn a_log_that_tells_of_more_requests_than_the_servers_counted_is_scaled() {
+    let mut rates = cluster();
+    // The audit log has 180 watch starts and 60 lists in 600 s, 0.4 a second.
+    let counted = rates.resources.entry(pods()).or_default();
+    (counted.watch_requests, counted.list_requests) = (0.1, 0.1);
+    let estimate = estimate(&rates, Some(&audit()), &assumptions());
+    close(estimate.now.requests, 0.2);
+    let informer = estimate
+        .rows
+        .iter()
+        .find(|row| row.class == ClientClass::Pod);
+    // Of the starts a third is left.
+    close(informer.unwrap().taken.requests, 0.01 / 3.0 + 0.1);
+}
+
+#[test]
 fn without_an_audit_log_resources_are_rows() {
     let estimate = estimate(&cluster(), None, &assumptions());
     let [row] = &*estimate.rows else {

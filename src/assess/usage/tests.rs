@@ -112,6 +112,27 @@ fn lists_tokens_nodes_and_questions_are_counted_once() {
 }
 
 #[test]
+fn what_was_before_the_scrapes_says_whose_the_open_watches_are() {
+    // The log begins 500 s before the scrapes.
+    let list = read("b", ReadProgress::Complete, false, 600.0);
+    let sums = sums(&[
+        started("a", 500.0),
+        list,
+        started("c", 550.0),
+        ended("c", 550.0, 900.0),
+    ]);
+    let usage = sums.rows[0].1;
+    // Both watches began before, and one of them ended; the other one is open all the time.
+    assert_eq!(usage.watch_seconds[WatchScope::Cluster as usize], 600.0);
+    assert_eq!((usage.watch_requests, usage.list_requests), (0, 0));
+    assert!(
+        sums.facts
+            .values()
+            .all(|facts| facts.is_in_pod && facts.tokens == 1)
+    );
+}
+
+#[test]
 fn clients_beyond_the_bound_share_a_row() {
     let mut usage = AuditUsage::new(1_000.0);
     for number in 0..ROWS_MAX + 5 {
