@@ -65,6 +65,7 @@ use kube_fanout_upstream::blocking;
 pub use kube_fanout_upstream::{error_chain, log_limit, net};
 pub use kube_fanout_wire::{decode, resource, selector};
 
+pub mod assess;
 pub mod check;
 pub mod demo;
 pub mod embedded;

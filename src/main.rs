@@ -18,7 +18,7 @@ use std::time::Duration;
 use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
 use kube_fanout::config::{
-    self, ConfigurationFile, ProcessTask, ServeSettings, ServingRequest, Settings,
+    self, AssessSettings, ConfigurationFile, ProcessTask, ServeSettings, ServingRequest, Settings,
 };
 use kube_fanout::demo::{self, DemoError, DemoOutcome, ScreenKind};
 use kube_fanout::error_chain::one_line;
@@ -26,7 +26,7 @@ use kube_fanout::gateway::{Configuration, Gateway, ProcessControls, unusable_set
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
 use kube_fanout::telemetry::SpanExport;
-use kube_fanout::{build_info, check, embedded, serving_command};
+use kube_fanout::{assess, build_info, check, embedded, serving_command};
 use log::LogHandles;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -80,6 +80,7 @@ fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>
         ProcessTask::Print(text) => return print(text),
         ProcessTask::CheckList(output) => return print(&check::list(*output)),
         ProcessTask::Top(flags) => return run_top(flags),
+        ProcessTask::Assess(settings) => return run_assess(settings),
         ProcessTask::Serve(_)
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
@@ -179,7 +180,8 @@ async fn run(
         ProcessTask::ConfigCheck(_)
         | ProcessTask::Print(_)
         | ProcessTask::CheckList(_)
-        | ProcessTask::Top(_) => {}
+        | ProcessTask::Top(_)
+        | ProcessTask::Assess(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -214,6 +216,14 @@ fn run_top(flags: &[OsString]) -> ExitCode {
         format!("{TOP_PROGRAM}: {error}")
     };
     report_error(EXIT_USAGE, &line)
+}
+
+/// Everything that it does is to read files and to calculate, so it needs neither log nor runtime.
+fn run_assess(settings: &AssessSettings) -> ExitCode {
+    match assess::run(settings, &mut stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report_error(EXIT_FAILURE, &one_line(&error)),
+    }
 }
 
 /// Reads the files that the settings name, each of which would keep `serve` from starting.

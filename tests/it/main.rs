@@ -6,6 +6,7 @@
 
 mod admission;
 mod aggregated;
+mod assess;
 mod auth;
 mod catch_up;
 mod check;

@@ -204,6 +204,23 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[
+    "src/assess/assumptions",
+    "src/assess/audit_entry",
+    "src/assess/client",
+    "src/assess/columns",
+    "src/assess/document",
+    "src/assess/estimate",
+    "src/assess/exposition",
+    "src/assess/figures",
+    "src/assess/group_resource",
+    "src/assess/lines",
+    "src/assess/page",
+    "src/assess/readers",
+    "src/assess/scrape",
+    "src/assess/servers",
+    "src/assess/summary",
+    "src/assess/table",
+    "src/assess/usage",
     "src/check/catalogue",
     "src/check/certificates",
     "src/check/clock",

@@ -10,7 +10,8 @@ const PARSERS: [(&str, &str); 5] = [
         "src/serving/src/serve/client_request.rs",
     ),
     ("RequestTarget::parse(", ""),
-    ("Query::parse(", ""),
+    // Of requests that an audit log tells of.
+    ("Query::parse(", "src/assess/audit_entry.rs"),
     ("Accept::of(", ""),
     ("Accept::parse(", ""),
 ];

@@ -1,10 +1,11 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `serving`, `apiserver`, `demo` and `check` hold the flags of one command each, `defaults` every default with its reason,
-//! `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into
-//! settings.
+//! `serve`, `serving`, `apiserver`, `demo`, `check` and `assess` hold the flags of one command each, `defaults` every default with its
+//! reason, `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns
+//! them into settings.
 
 mod apiserver;
+mod assess;
 mod check;
 mod choices;
 mod defaults;
@@ -22,6 +23,7 @@ use serde::Serialize;
 use crate::log_filter::LogFilter;
 
 pub use apiserver::ApiserverFlags;
+pub use assess::AssessFlags;
 pub use check::{CheckCategory, CheckFlags};
 pub use choices::{
     AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, UpstreamAuthorizers,
@@ -81,6 +83,9 @@ pub enum Command {
     Check(Box<CheckFlags>),
     /// Show or change whose lists and watches running gateways answer from memory, for a while (docs/CONFIGURATION.md#serving-rules).
     Serving(ServingFlags),
+    /// Estimate from two scrapes of the API servers' metrics, and from their audit logs, what a gateway would take off them, and which
+    /// clients to move first (docs/ASSESS.md).
+    Assess(AssessFlags),
     /// Print a script that completes commands and flags in a shell.
     Completions {
         /// The shell.

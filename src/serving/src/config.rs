@@ -7,9 +7,10 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`, `handover`,
-//! `embedded`, `check`, `traces`, `kinds`, `patterns`, `serving` and `serving_rules` validate; `print` writes settings as a file; `live` reads a
-//! changed file again; [`OpenFiles`] divides the limit of open files.
+//! `embedded`, `check`, `assess`, `traces`, `kinds`, `patterns`, `serving` and `serving_rules` validate; `print` writes settings as a file;
+//! `live` reads a changed file again; [`OpenFiles`] divides the limit of open files.
 
+mod assess;
 mod audit;
 mod auth;
 mod check;
@@ -42,6 +43,7 @@ pub use crate::cli::{
     AuthMode, AuthorizationMode, CheckCategory, LogFormat, LogLevel, ObjectCount, OutputFormat,
     Ratio, ReviewBudget, UpstreamAuthorizers,
 };
+pub use assess::AssessSettings;
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
 pub use check::{CheckSettings, ClientSettings};
@@ -95,6 +97,8 @@ pub enum ProcessTask {
     Check(Box<CheckSettings>),
     /// Show or change the serving rules of running gateways.
     Serving(ServingRequest),
+    /// Estimate what a gateway would take off the API servers.
+    Assess(AssessSettings),
     /// Print the names of all checks.
     CheckList(OutputFormat),
     /// Check what the gateway's settings name, and report that they are valid.
@@ -160,6 +164,7 @@ impl Settings {
                 let settings = CheckSettings::resolve(*flags, allows_color())?;
                 ProcessTask::Check(Box::new(settings))
             }
+            Command::Assess(flags) => ProcessTask::Assess(AssessSettings::resolve(flags)?),
             Command::Config {
                 action: ConfigAction::Check(flags),
             } => {

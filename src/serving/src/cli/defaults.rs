@@ -6,6 +6,11 @@ use std::time::Duration;
 use super::choices::{AuthMode, LogFormat, LogLevel, UpstreamAuthorizers};
 use super::words::{ByteLen, ObjectCount, Ratio, ReviewBudget, TimeSpan};
 
+/// The fewest with which one may be gone.
+pub const ASSESS_GATEWAYS: u32 = 2;
+/// JSON and protobuf: most clusters have clients of both.
+pub const ASSESS_ENCODINGS: u32 = 2;
+
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Loopback, because serving the cluster to a network must be an explicit decision. 8443 is the usual unprivileged port of an API

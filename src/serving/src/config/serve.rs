@@ -292,7 +292,10 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
         && (a.to_canonical() == b.to_canonical() || covers(a, b) || covers(b, a))
 }
 
-fn patterns(flag: &'static str, given: &[String]) -> Result<Vec<ResourcePattern>, SettingsError> {
+pub(super) fn patterns(
+    flag: &'static str,
+    given: &[String],
+) -> Result<Vec<ResourcePattern>, SettingsError> {
     let parse = |text: String| {
         text.parse()
             .map_err(|error: InvalidPattern| SettingsError::Value {
