@@ -44,6 +44,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("shutdown", &[]),
     ("printable", &[]),
     ("numbers", &[]),
+    ("stable_share", &[]),
     ("config", &["resource", "cli", "log_filter"]),
     ("cache_rule", &["resource", "config"]),
     (
@@ -203,6 +204,7 @@ const PURE: &[&str] = &[
     "src/upstream/src/error_chain",
     "src/serving/src/printable",
     "src/serving/src/numbers",
+    "src/serving/src/stable_share",
     "src/protocol/src",
     "src/wire/src/resource",
     "src/wire/src/decode",

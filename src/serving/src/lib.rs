@@ -17,7 +17,7 @@
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`build_info`] is the version; [`cache_rule`] decides which
 //! resources may be cached; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter of the
 //! log; [`telemetry`] is the spans of requests; [`task`] restarts long-lived tasks; [`printable`] writes text that others chose, and
-//! [`numbers`] numbers with their nouns.
+//! [`numbers`] numbers with their nouns; [`stable_share`] is the same draw in every gateway.
 
 pub mod admin;
 pub mod admission;
@@ -37,6 +37,7 @@ pub mod printable;
 pub mod reload;
 pub mod serve;
 pub mod shutdown;
+pub mod stable_share;
 pub mod status;
 pub mod tables;
 pub mod task;
