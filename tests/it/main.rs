@@ -28,6 +28,7 @@ mod passthrough;
 mod rbac_answers;
 mod rebalance;
 mod redefinition;
+mod relay;
 mod secrets;
 mod staleness;
 mod status;

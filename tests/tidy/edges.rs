@@ -122,6 +122,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "audit",
             "auth",
             "metrics",
+            "stable_share",
             "telemetry",
         ],
     ),

@@ -579,6 +579,7 @@ fn registry_settings(
                 drift_interval: settings.drift_interval,
                 memory_max: settings.admission.memory_max,
                 idle_timeout: settings.idle_resource_timeout,
+                relay_part: settings.relay_percent.part(),
             }),
         },
         admission,

@@ -139,6 +139,10 @@ impl LiveParts {
                 limits.update(|values| values.memory_max = max);
                 self.change_admission(serve);
             }
+            LiveSetting::RelayPercent => {
+                let part = serve.relay_percent.part();
+                limits.update(|values| values.relay_part = part);
+            }
             LiveSetting::ListsMax | LiveSetting::WatchesMax => self.change_admission(serve),
         }
     }

@@ -26,6 +26,8 @@ pub enum LiveSetting {
     LogLevel,
     /// `memoryMax`
     MemoryMax,
+    /// `relayPercent`
+    RelayPercent,
     /// `stalenessBound`
     StalenessBound,
     /// `watchesMax`
@@ -34,7 +36,7 @@ pub enum LiveSetting {
 
 impl LiveSetting {
     /// All of them, by key.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DrainDelay,
         Self::DrainTimeout,
         Self::DriftInterval,
@@ -43,6 +45,7 @@ impl LiveSetting {
         Self::LogFilter,
         Self::LogLevel,
         Self::MemoryMax,
+        Self::RelayPercent,
         Self::StalenessBound,
         Self::WatchesMax,
     ];
@@ -59,6 +62,7 @@ impl LiveSetting {
             Self::LogFilter => "logFilter",
             Self::LogLevel => "logLevel",
             Self::MemoryMax => "memoryMax",
+            Self::RelayPercent => "relayPercent",
             Self::StalenessBound => "stalenessBound",
             Self::WatchesMax => "watchesMax",
         }
