@@ -29,7 +29,7 @@ pub use choices::{
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
-pub use words::{ByteLen, InvalidValue, ObjectCount, Percent, Ratio, ReviewBudget, TimeSpan};
+pub use words::{ByteLen, InvalidValue, ObjectCount, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::choices::{AuthMode, LogFormat, LogLevel, UpstreamAuthorizers};
-use super::words::{ByteLen, ObjectCount, Percent, Ratio, ReviewBudget, TimeSpan};
+use super::words::{ByteLen, ObjectCount, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -74,7 +74,7 @@ pub const REQUESTS_PER_GOAWAY: usize = 0;
 pub const MEMORY_MAX: ByteLen = ByteLen(0);
 
 /// Only nodes with a relay ask. Those who install relays before they want them used begin with 0.
-pub const RELAY_PERCENT: Percent = Percent(1_000_000);
+pub const RELAY_PERCENT: Percentage = Percentage(1_000_000);
 
 /// One in a hundred: at thousands of requests a second a collector still gets enough.
 pub const OTLP_RATIO: Ratio = Ratio(10_000);

@@ -15,7 +15,7 @@ use super::defaults::{
     REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, REVIEW_BUDGET, RING_AGE_MIN,
     RING_BYTES_MAX, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
 };
-use super::words::{ByteLen, Percent, Ratio, ReviewBudget, TimeSpan};
+use super::words::{ByteLen, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 /// Flags of `serve`, and of `config check` and `config print`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -304,7 +304,7 @@ pub struct ServeFlags {
     ///
     /// Which nodes these are depends on their names only: docs/HOWTO.md#relays-on-nodes. The same for all gateways that a relay knows.
     #[arg(long, value_name = "PERCENT", help_heading = "Admission", default_value_t = RELAY_PERCENT)]
-    pub relay_percent: Percent,
+    pub relay_percent: Percentage,
     /// Users that are not limited by shares. The bounds for all clients together apply to them, too.
     #[arg(
         long,

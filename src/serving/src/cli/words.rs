@@ -212,9 +212,9 @@ impl fmt::Display for Ratio {
 
 /// A percentage, in millionths of the whole: `0`, `0.5`, `100`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Percent(pub u32);
+pub struct Percentage(pub u32);
 
-impl Percent {
+impl Percentage {
     /// The percentage as a part from 0 to 1.
     #[must_use]
     pub fn part(self) -> f64 {
@@ -222,7 +222,7 @@ impl Percent {
     }
 }
 
-impl FromStr for Percent {
+impl FromStr for Percentage {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -231,7 +231,7 @@ impl FromStr for Percent {
     }
 }
 
-impl fmt::Display for Percent {
+impl fmt::Display for Percentage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", f64::from(self.0) / 10_000.0)
     }
@@ -249,7 +249,7 @@ impl Serialize for TimeSpan {
     }
 }
 
-impl Serialize for Percent {
+impl Serialize for Percentage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(f64::from(self.0) / 10_000.0)
     }

@@ -10,7 +10,7 @@ use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
 use super::traces::TraceSettings;
 use super::transport::ListenTransport;
-use crate::cli::Percent;
+use crate::cli::Percentage;
 use crate::resource::Gvr;
 
 /// Settings of the gateway.
@@ -63,7 +63,7 @@ pub struct ServeSettings {
     /// One in this many requests over HTTP/2, at random, ends its connection; 0 for none.
     pub requests_per_goaway: usize,
     /// The nodes whose relay sends clients here.
-    pub relay_percent: Percent,
+    pub relay_percent: Percentage,
     /// Where spans are sent; `None` for nowhere.
     pub traces: Option<TraceSettings>,
 }
