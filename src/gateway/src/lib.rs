@@ -29,6 +29,7 @@ mod hooks;
 mod list_progress;
 mod live;
 mod local_fetch;
+mod node_impersonation;
 mod older_states;
 mod operators;
 mod pressure;
@@ -210,6 +211,7 @@ impl Gateway {
         let passthrough = || {
             Passthrough::new(client.clone(), identity, metrics.passthrough())
                 .with_proxy_headers(callers::proxy_headers(&settings.auth))
+                .impersonating(callers::impersonator(callers.as_ref()))
         };
         let limits = operators.is_some().then(|| OperatorLimits {
             admission: operators::admission(settings.admission, &metrics),
