@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy test informer scenarios loom sim doc fuzz planted manifests sbom arm64 deny real)
+STEPS=(fmt clippy test informer scenarios loom sim doc fuzz planted manifests relay sbom arm64 deny real)
 # One form of the crate for all steps that can share it: with every optional part. Each other selection of features, or of packages, would
 # compile hundreds of dependencies again.
 FORM=kube-fanout/otlp,kube-fanout/profile
@@ -120,6 +120,14 @@ step_planted() { PLANTED_TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}") tes
 step_manifests() {
     needs python3 python3 --version || return
     deploy/check.sh
+}
+
+# Relays of HAProxy between clients and gateways that come and go.
+step_relay() {
+    needs haproxy env PATH="$PATH:/usr/sbin" haproxy -v || return
+    needs openssl openssl version || return
+    programs --quiet || return
+    GATEWAY="${CARGO_TARGET_DIR:-target}/debug/kube-fanout" timeout 240 python3 deploy/relay/test.py
 }
 
 # The bill of materials is valid, and has what Cargo would compile into the program.

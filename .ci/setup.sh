@@ -135,6 +135,12 @@ javascript() {
     have npm || apt_install npm || say "npm is missing: install npm"
 }
 
+# For the tests of the relay on nodes. With Debian's own configuration it listens nowhere.
+relay_tools() {
+    have haproxy || [ -x /usr/sbin/haproxy ] || apt_install haproxy || say "haproxy is missing: install haproxy"
+    have openssl || apt_install openssl || say "openssl is missing: install openssl"
+}
+
 # For linking the program for another architecture.
 arm64() {
     local triple=aarch64-unknown-linux-gnu
@@ -165,6 +171,7 @@ if [ "$purpose" = test ]; then
     cargo_tools
     prometheus_programs
     javascript
+    relay_tools
     arm64
 fi
 

@@ -664,7 +664,7 @@ def main():
     print(f"manifests: the chart rendered with {len(sets)} sets of values")
 
     manifests = check_manifests(rendered)
-    for folder in ("manifests", "optional", "examples/clients"):
+    for folder in ("manifests", "optional", "relay", "examples/clients"):
         items = read_all(DEPLOY / folder)
         validate(f"deploy/{folder}", items)
         configurations(f"deploy/{folder}", items)

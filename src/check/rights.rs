@@ -77,6 +77,12 @@ impl fmt::Display for Right {
 
 /// Whether a rule of a SelfSubjectRulesReview grants the right for some names. A question without a name is denied then.
 pub(super) fn is_named(answer: &Value, right: &Right) -> bool {
+    let names = rule_of(answer, right).map(|rule| &rule["resourceNames"]);
+    names.is_some_and(|names| names.as_array().is_some_and(|names| !names.is_empty()))
+}
+
+/// A rule of a SelfSubjectRulesReview that grants the right.
+fn rule_of<'a>(answer: &'a Value, right: &Right) -> Option<&'a Value> {
     let Right::Resource {
         verb,
         group,
@@ -85,7 +91,7 @@ pub(super) fn is_named(answer: &Value, right: &Right) -> bool {
         ..
     } = right
     else {
-        return false;
+        return None;
     };
     let resource = match subresource.as_str() {
         "" => resource.clone(),
@@ -96,12 +102,10 @@ pub(super) fn is_named(answer: &Value, right: &Right) -> bool {
         words.into_iter().any(|one| one == word || one == "*")
     };
     let rules = answer["status"]["resourceRules"].as_array();
-    rules.into_iter().flatten().any(|rule| {
-        let names = rule["resourceNames"].as_array();
+    rules.into_iter().flatten().find(|rule| {
         has(&rule["verbs"], verb)
             && has(&rule["apiGroups"], group)
             && has(&rule["resources"], &resource)
-            && names.is_some_and(|names| !names.is_empty())
     })
 }
 
@@ -273,6 +277,7 @@ pub(super) fn impersonation_verdict(missing: Vec<Right>, rules: &Value) -> Check
         .into_iter()
         .partition(|right| is_named(rules, right));
     let groups = Right::new("impersonate", "", "groups");
+    let node = Right::new("impersonate:arbitrary-node", AUTHENTICATION, "nodes");
     match missing.as_slice() {
         [] if named.is_empty() => needed_verdict(&[], what, true),
         [] => CheckVerdict::ok("roles name those whom the gateway may impersonate")
@@ -283,6 +288,16 @@ pub(super) fn impersonation_verdict(missing: Vec<Right>, rules: &Value) -> Check
             "requests of callers in groups that memory cannot answer get 403",
             false,
         ),
+        _ if missing.contains(&groups) && rule_of(rules, &node).is_some() => {
+            let review = "impersonate-on:arbitrary-node:create";
+            let review = Right::new(review, AUTHORIZATION, "selfsubjectaccessreviews");
+            match rule_of(rules, &review) {
+                Some(_) => CheckVerdict::ok(
+                    "the gateway may act as nodes, by constrained impersonation; requests of other callers with certificates get 403",
+                ),
+                None => needed_verdict(&[review], "what nodes may read is not known", true),
+            }
+        }
         _ => needed_verdict(&missing, what, true),
     }
 }

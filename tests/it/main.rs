@@ -29,6 +29,7 @@ mod passthrough;
 mod rbac_answers;
 mod rebalance;
 mod redefinition;
+mod relay;
 mod secrets;
 mod serving_rules;
 mod staleness;

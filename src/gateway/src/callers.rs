@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::authorizer_probe::AuthorizerProbe;
 use super::bound_objects::BoundObjectFeed;
+use super::node_impersonation::NodeFormProbe;
 use super::reloads::Reloads;
 use super::roles::RoleFeed;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
@@ -15,6 +16,7 @@ use crate::auth::authorizer::Authorizer;
 use crate::auth::authorizer::UpstreamAuthorizer;
 use crate::auth::digest::{CredentialHasher, RandomnessError};
 use crate::auth::guard::{AuthorizerMode, Deciders, Guard, GuardSettings};
+use crate::auth::impersonation::Impersonator;
 use crate::auth::policy::PolicyStore;
 use crate::auth::role_authorizer::RoleAuthorizer;
 use crate::auth::token_cache::{TokenCache, WallClock};
@@ -44,6 +46,8 @@ pub(super) struct Callers {
     pub(super) guard: Guard,
     roles: RoleFeed,
     authorizers: AuthorizerProbe,
+    nodes: NodeFormProbe,
+    impersonator: Impersonator,
     bound_objects: BoundObjectFeed,
     settings: AuthSettings,
 }
@@ -55,6 +59,8 @@ impl Callers {
             guard,
             roles,
             authorizers,
+            nodes,
+            impersonator: _,
             bound_objects,
             settings,
         } = self;
@@ -69,7 +75,10 @@ impl Callers {
         });
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            restart_on_end(TaskKind::Authorizers, &ends, || authorizers.run()).await;
+            restart_on_end(TaskKind::Authorizers, &ends, || async {
+                tokio::join!(Box::pin(authorizers.run()), Box::pin(nodes.run())).0
+            })
+            .await;
         });
         let ends = metrics.task_ends();
         tasks.spawn(async move {
@@ -100,8 +109,10 @@ pub(super) fn callers(
         AuthMode::Rbac => (AuthorizerMode::Rbac, token_review),
         AuthMode::None => return Ok(None),
     };
+    let impersonator = Impersonator::default();
     let clock: WallClock = Arc::new(SystemTime::now);
-    let reviewer = Arc::new(Reviewer::new(client.clone()));
+    let reviewer = Reviewer::new(client.clone()).impersonating(impersonator.clone());
+    let reviewer = Arc::new(reviewer);
     let tokens = UpstreamTokens::new(Arc::clone(&reviewer), method, metrics.authentication());
     let tokens = TokenCache::new(
         Arc::new(tokens),
@@ -138,6 +149,7 @@ pub(super) fn callers(
         Arc::clone(followed),
         settings.upstream_authorizers,
     );
+    let nodes = NodeFormProbe::new(client, settings, &impersonator);
     let deleted = guard.clone();
     let bound_objects = BoundObjectFeed::new(
         client.clone(),
@@ -149,9 +161,17 @@ pub(super) fn callers(
         guard,
         roles,
         authorizers,
+        nodes,
+        impersonator,
         bound_objects,
         settings,
     }))
+}
+
+/// What writes the headers by which the gateway acts as these callers.
+pub(super) fn impersonator(callers: Option<&Callers>) -> Impersonator {
+    let impersonator = callers.map(|callers| callers.impersonator.clone());
+    impersonator.unwrap_or_default()
 }
 
 const fn guard_settings(mode: AuthorizerMode, settings: &AuthSettings) -> GuardSettings {

@@ -30,6 +30,7 @@ mod hooks;
 mod list_progress;
 mod live;
 mod local_fetch;
+mod node_impersonation;
 mod older_states;
 mod operators;
 mod pressure;
@@ -208,6 +209,7 @@ impl Gateway {
         let passthrough = || {
             Passthrough::new(client.clone(), identity, metrics.passthrough())
                 .with_proxy_headers(callers::proxy_headers(&settings.auth))
+                .impersonating(callers::impersonator(callers.as_ref()))
         };
         let limits = operators.is_some().then(|| OperatorLimits {
             admission: operators::admission(settings.admission, &metrics),
@@ -563,6 +565,7 @@ fn registry_settings(
                 drift_interval: settings.drift_interval,
                 memory_max: settings.admission.memory_max,
                 idle_timeout: settings.idle_resource_timeout,
+                relay_part: settings.relay_percent.part(),
             }),
         },
         admission,

@@ -17,6 +17,8 @@ pub(super) struct LimitValues {
     pub(super) memory_max: usize,
     /// How long a cache is kept after its last client has left.
     pub(super) idle_timeout: Duration,
+    /// The part of all nodes whose relays send clients here, from 0 to 1.
+    pub(super) relay_part: f64,
 }
 
 /// The values, shared by all tasks that need them. A task reads them each time, and keeps no copy.
@@ -75,6 +77,7 @@ impl LiveLimits {
             drift_interval: Duration::ZERO,
             memory_max: 0,
             idle_timeout: Duration::ZERO,
+            relay_part: 1.0,
         })
     }
 }

@@ -145,6 +145,10 @@ impl LiveParts {
                     .serving()
                     .configure(rules, "the configuration file");
             }
+            LiveSetting::RelayPercent => {
+                let part = serve.relay_percent.part();
+                limits.update(|values| values.relay_part = part);
+            }
             LiveSetting::ListsMax | LiveSetting::WatchesMax => self.change_admission(serve),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! [`request`] parses a request's path, media types and options into a plan, [`continue_token`] the tokens of paged lists.
 //! [`status`] is the one table of error responses. [`BufList`] is the body frame that list items and events share without copying;
-//! [`indent`] makes indented JSON. [`websocket`] has the handshake and the frames of watches over WebSocket. Start with
+//! [`indent`] makes indented JSON. [`relay`] and [`handover`] are paths of the gateway's own.
+//! [`websocket`] has the handshake and the frames of watches over WebSocket. Start with
 //! [`request::CacheRead::decide`]. Pure: no sockets, no clock, no `async`.
 
 mod audit_id;
@@ -10,6 +11,7 @@ mod buf_list;
 pub mod continue_token;
 pub mod handover;
 pub mod indent;
+pub mod relay;
 pub mod request;
 pub mod status;
 pub mod websocket;

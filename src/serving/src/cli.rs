@@ -33,7 +33,7 @@ pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
 pub use serving::ServingFlags;
-pub use words::{ByteLen, InvalidValue, ObjectCount, Ratio, ReviewBudget, TimeSpan};
+pub use words::{ByteLen, InvalidValue, ObjectCount, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 #[cfg(test)]
 mod tests;

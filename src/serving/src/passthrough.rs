@@ -33,7 +33,7 @@ use hyper::upgrade::OnUpgrade;
 use tracing::{Instrument, Span, trace_span};
 
 use crate::auth::guard::Forwarding;
-use crate::auth::impersonation::impersonates;
+use crate::auth::impersonation::{Impersonator, impersonates};
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::Peer;
 use crate::metrics::PassthroughMetrics;
@@ -71,6 +71,7 @@ pub struct Passthrough {
     client: Client,
     identity: ForwardIdentity,
     proxy_headers: ProxyHeaders,
+    impersonator: Impersonator,
     metrics: Arc<PassthroughMetrics>,
     lanes: ForwardLanes,
     proven: ProvenTokens,
@@ -147,6 +148,7 @@ impl Passthrough {
             identity,
             proven: ProvenTokens::new(),
             proxy_headers: ProxyHeaders::default(),
+            impersonator: Impersonator::default(),
             metrics: Arc::new(metrics),
             tunnels: Tunnels::new(),
             answer_wait_max: ANSWER_WAIT_MAX,
@@ -159,6 +161,15 @@ impl Passthrough {
     pub fn with_proxy_headers(self, proxy_headers: ProxyHeaders) -> Self {
         Self {
             proxy_headers,
+            ..self
+        }
+    }
+
+    /// Sets what writes the headers by which the gateway acts as callers.
+    #[must_use]
+    pub fn impersonating(self, impersonator: Impersonator) -> Self {
+        Self {
+            impersonator,
             ..self
         }
     }
@@ -466,7 +477,7 @@ impl Passthrough {
                 Ok(ForwardIdentity::Gateway)
             }
             (ForwardIdentity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
-                headers::impersonate(headers, &caller.user)?;
+                headers::impersonate(headers, &self.impersonator, &caller.user)?;
                 Ok(ForwardIdentity::Gateway)
             }
             (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {

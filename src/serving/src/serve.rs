@@ -35,6 +35,7 @@ mod read_request;
 mod read_state;
 mod rebalance;
 mod record;
+mod relay;
 mod request_timeout;
 pub mod resources;
 mod response;

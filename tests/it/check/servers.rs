@@ -169,6 +169,32 @@ pub(crate) async fn answers() -> Vec<&'static str> {
     ]
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_right_to_act_as_nodes_needs_that_to_ask_what_a_node_may_do() {
+    let mut rules = json!({"status": {"resourceRules": [
+        {"verbs": ["impersonate:arbitrary-node"], "apiGroups": ["authentication.k8s.io"], "resources": ["nodes"]},
+    ]}});
+    let on_nodes = async |rules: &serde_json::Value| {
+        let rules = Reply::new(RULES, 201, rules.to_string());
+        report_on(vec![access(false), rules], |settings| {
+            settings.serve.auth = AuthSettings::of_mode(AuthMode::SelfCheck);
+            settings.serve.auth.client_ca = Some("/nowhere/ca.crt".into());
+        })
+        .await
+    };
+    let half = on_nodes(&rules).await;
+    let needed = "create selfsubjectaccessreviews.authorization.k8s.io";
+    ended(&half, "rights-impersonate", Failure, needed);
+    let whatever =
+        json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["selfsubjectaccessreviews"]});
+    if let Some(rules) = rules["status"]["resourceRules"].as_array_mut() {
+        rules.push(whatever);
+    }
+    let nodes = on_nodes(&rules).await;
+    let mode = "by constrained impersonation";
+    ended(&nodes, "rights-impersonate", CheckLevel::Ok, mode);
+}
+
 /// An API server that grants the gateway nothing, or too much.
 pub(crate) async fn rights() -> Vec<&'static str> {
     let denied = || vec![access(false), Reply::new(RULES, 201, "{}")];

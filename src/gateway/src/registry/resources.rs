@@ -14,7 +14,7 @@ use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
     Availability, BoxFuture, FillWait, ForwardPermit, ForwardRequest, ForwardedBody, Latest,
-    RequestOutcome, Resources, VersionReach,
+    RelayState, RequestOutcome, Resources, VersionReach,
 };
 use crate::slot::{FORWARDED_LIST_AGE_MAX, SlotState};
 use crate::talkers::Talkers;
@@ -133,6 +133,16 @@ impl Resources for Registry {
 
     fn takes_clients(&self) -> bool {
         self.leaving.get().is_none() && self.is_ready()
+    }
+
+    fn relay(&self) -> RelayState {
+        if self.leaving.get().is_some() {
+            RelayState::Draining
+        } else if self.is_ready() {
+            RelayState::Open(self.live_limits().get().relay_part)
+        } else {
+            RelayState::NotReady
+        }
     }
 
     fn handover_keys(&self) -> Vec<CacheKey> {

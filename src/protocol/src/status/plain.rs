@@ -54,6 +54,16 @@ impl PlainText {
         }
     }
 
+    /// The answer to a relay on a node.
+    #[must_use]
+    pub fn relay(code: u16, body: &'static str) -> Self {
+        Self {
+            code,
+            body: body.to_owned(),
+            filter: Filter::Passed,
+        }
+    }
+
     /// 404 for a path that is not served.
     #[must_use]
     pub fn not_found() -> Self {

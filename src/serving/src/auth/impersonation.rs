@@ -3,7 +3,11 @@
 
 mod request;
 
+use std::sync::Arc;
+
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use parking_lot::Mutex;
 
 use super::extra_key;
 use super::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
@@ -21,6 +25,12 @@ pub const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Prefix of a node's user name.
 const NODE_PREFIX: &str = "system:node:";
+
+/// The group of all nodes.
+const NODES: &str = "system:nodes";
+
+/// The extra attribute that names a caller's certificate.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Prefix of all impersonation headers. A newer API server may have some that are not listed here.
 const PREFIX: &str = "impersonate-";
@@ -80,6 +90,56 @@ pub fn headers(user: &User) -> Result<HeaderMap, UnsendableUser> {
         }
     }
     Ok(headers)
+}
+
+/// Writes the headers by which the gateway acts as users. Clones share what is known of its right to do so.
+#[derive(Clone, Debug, Default)]
+pub struct Impersonator(Arc<Mutex<NodeForm>>);
+
+/// How upstream lets the gateway name a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeForm {
+    /// With all that is known of it, by the right `impersonate`.
+    #[default]
+    Whole,
+    /// By its name alone, to which upstream adds the group of nodes: constrained impersonation (Kubernetes 1.36).
+    Name,
+}
+
+impl Impersonator {
+    /// Sets how nodes are named from now on; returns whether that is news.
+    pub fn set_node_form(&self, form: NodeForm) -> bool {
+        std::mem::replace(&mut *self.0.lock(), form) != form
+    }
+
+    /// The headers that impersonate this user.
+    ///
+    /// # Errors
+    /// As of [`headers`].
+    pub fn headers(&self, user: &User) -> Result<HeaderMap, UnsendableUser> {
+        if *self.0.lock() == NodeForm::Whole || !is_name_enough(user) {
+            return headers(user);
+        }
+        let mut headers = HeaderMap::new();
+        put(&mut headers, USER, &user.name, "name")?;
+        Ok(headers)
+    }
+}
+
+/// Whether upstream makes the same user of the name, except for the key of its certificate, which decides nothing.
+fn is_name_enough(user: &User) -> bool {
+    let is_node = user
+        .name
+        .strip_prefix(NODE_PREFIX)
+        .is_some_and(|name| !name.is_empty());
+    is_node
+        && user.is_in(NODES)
+        && user.uid.is_empty()
+        && user
+            .groups
+            .iter()
+            .all(|group| group == NODES || group == AUTHENTICATED)
+        && user.extra.keys().all(|key| key == CREDENTIAL_ID)
 }
 
 /// Whether the API server adds this group itself. It must not be sent then, because that needs the right to impersonate the group.

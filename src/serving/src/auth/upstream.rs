@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{Instrument, trace_span};
 
 use super::caller::{BearerToken, Caller, Credential};
-use super::impersonation;
+use super::impersonation::{self, Impersonator};
 use super::user::User;
 use crate::error_chain::one_line;
 use crate::telemetry::SPAN_TARGET;
@@ -105,6 +105,7 @@ pub enum ReviewError {
 /// Sends reviews to the API server.
 pub struct Reviewer {
     upstream: Client,
+    impersonator: Impersonator,
 }
 
 impl std::fmt::Debug for Reviewer {
@@ -116,8 +117,20 @@ impl std::fmt::Debug for Reviewer {
 impl Reviewer {
     /// A reviewer that sends to this API server.
     #[must_use]
-    pub const fn new(upstream: Client) -> Self {
-        Self { upstream }
+    pub fn new(upstream: Client) -> Self {
+        Self {
+            upstream,
+            impersonator: Impersonator::default(),
+        }
+    }
+
+    /// Sets what writes the headers by which the gateway acts as users.
+    #[must_use]
+    pub fn impersonating(self, impersonator: Impersonator) -> Self {
+        Self {
+            impersonator,
+            ..self
+        }
     }
 
     /// Creates a review and returns the API server's response: the same object with its status.
@@ -140,7 +153,7 @@ impl Reviewer {
             resource = R::KIND,
             outcome = tracing::field::Empty
         );
-        let body = self.exchange(purpose, identity, request(identity, review)?);
+        let body = self.exchange(purpose, identity, self.request(identity, review)?);
         let body = tokio::time::timeout(REVIEW_TIMEOUT, body)
             .instrument(span.clone())
             .await;
@@ -148,6 +161,38 @@ impl Reviewer {
         span.record("outcome", if is_answered { "answered" } else { "failed" });
         let body = body.map_err(|_elapsed| unavailable("the review timed out".to_owned()))??;
         parse(&body)
+    }
+
+    fn request<R>(
+        &self,
+        identity: ReviewIdentity<'_>,
+        review: &R,
+    ) -> Result<Request<Bytes>, ReviewError>
+    where
+        R: Resource + Serialize,
+    {
+        let body = serde_json::to_vec(review).map_err(|error| malformed(error.to_string()))?;
+        let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
+        let mut request = Request::post(path)
+            .body(Bytes::from(body))
+            .map_err(|error| malformed(error.to_string()))?;
+        let headers = request.headers_mut();
+        match identity {
+            ReviewIdentity::Gateway => {}
+            ReviewIdentity::Impersonated(user) => *headers = self.impersonator.headers(user)?,
+            ReviewIdentity::Caller {
+                token,
+                impersonation,
+            } => {
+                *headers = impersonation::only(impersonation);
+                if let Some(token) = token {
+                    headers.insert(AUTHORIZATION, token.authorization().clone());
+                }
+            }
+        }
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, JSON);
+        Ok(request)
     }
 
     async fn exchange(
@@ -183,34 +228,6 @@ impl Reviewer {
             (_, result) => result,
         }
     }
-}
-
-fn request<R>(identity: ReviewIdentity<'_>, review: &R) -> Result<Request<Bytes>, ReviewError>
-where
-    R: Resource + Serialize,
-{
-    let body = serde_json::to_vec(review).map_err(|error| malformed(error.to_string()))?;
-    let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
-    let mut request = Request::post(path)
-        .body(Bytes::from(body))
-        .map_err(|error| malformed(error.to_string()))?;
-    let headers = request.headers_mut();
-    match identity {
-        ReviewIdentity::Gateway => {}
-        ReviewIdentity::Impersonated(user) => *headers = impersonation::headers(user)?,
-        ReviewIdentity::Caller {
-            token,
-            impersonation,
-        } => {
-            *headers = impersonation::only(impersonation);
-            if let Some(token) = token {
-                headers.insert(AUTHORIZATION, token.authorization().clone());
-            }
-        }
-    }
-    headers.insert(CONTENT_TYPE, JSON);
-    headers.insert(ACCEPT, JSON);
-    Ok(request)
 }
 
 /// Parses a response of the expected kind. The kind is checked here because types of k8s-openapi also accept objects without one.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::choices::{AuthMode, LogFormat, LogLevel, UpstreamAuthorizers};
-use super::words::{ByteLen, ObjectCount, Ratio, ReviewBudget, TimeSpan};
+use super::words::{ByteLen, ObjectCount, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 /// The fewest with which one may be gone.
 pub const ASSESS_GATEWAYS: u32 = 2;
@@ -81,6 +81,9 @@ pub const LISTS_MAX: usize = 256;
 pub const REQUESTS_PER_GOAWAY: usize = 0;
 /// No bound: how much memory the caches need is not known in advance, so the operator must choose it.
 pub const MEMORY_MAX: ByteLen = ByteLen(0);
+
+/// Only nodes with a relay ask. Those who install relays before they want them used begin with 0.
+pub const RELAY_PERCENT: Percentage = Percentage(1_000_000);
 
 /// One in a hundred: at thousands of requests a second a collector still gets enough.
 pub const OTLP_RATIO: Ratio = Ratio(10_000);

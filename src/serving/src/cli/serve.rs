@@ -10,12 +10,12 @@ use super::choices::{AuthMode, UpstreamAuthorizers};
 use super::defaults::{
     ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, CACHE_RESOURCES, CONNECTIONS_MAX, DRIFT_INTERVAL,
     IDLE_RESOURCE_TIMEOUT, LISTEN, LISTS_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
-    REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
+    REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL, RELAY_PERCENT,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
     REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, REVIEW_BUDGET, RING_AGE_MIN,
     RING_BYTES_MAX, SERVING, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
 };
-use super::words::{ByteLen, Ratio, ReviewBudget, TimeSpan};
+use super::words::{ByteLen, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 /// Flags of `serve`, and of `config check` and `config print`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -304,6 +304,11 @@ pub struct ServeFlags {
     /// Open streams continue. kube-apiserver's `--goaway-chance` is 1 divided by this.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = REQUESTS_PER_GOAWAY)]
     pub requests_per_goaway: usize,
+    /// The percentage of nodes whose relay sends the node's clients here; the others go to the API servers.
+    ///
+    /// Which nodes these are depends on their names only: docs/HOWTO.md#relays-on-nodes. The same for all gateways that a relay knows.
+    #[arg(long, value_name = "PERCENT", help_heading = "Admission", default_value_t = RELAY_PERCENT)]
+    pub relay_percent: Percentage,
     /// Users that are not limited by shares. The bounds for all clients together apply to them, too.
     #[arg(
         long,

@@ -223,3 +223,24 @@ fn ratios_are_parts_of_a_whole() {
     assert_eq!(Ratio(10_000).to_string(), "0.01");
     assert_eq!(Ratio(1).to_string().parse(), Ok(Ratio(1)));
 }
+
+#[test]
+fn percentages_are_from_0_to_100_with_four_decimals() {
+    for (text, percentage) in [
+        ("0", Some(0)),
+        ("0.0001", Some(1)),
+        ("12.5", Some(125_000)),
+        ("100", Some(1_000_000)),
+        ("100.0001", None),
+        ("0.00001", None),
+        ("-1", None),
+        ("1%", None),
+        ("ten", None),
+        ("", None),
+    ] {
+        let parsed = text.parse::<Percentage>().ok();
+        assert_eq!(parsed, percentage.map(Percentage), "{text:?}");
+    }
+    assert_eq!(Percentage(125_000).to_string(), "12.5");
+    assert!((Percentage(125_000).part() - 0.125).abs() < f64::EPSILON);
+}

@@ -21,6 +21,11 @@ pub enum InvalidValue {
     /// Not a ratio.
     #[error("not a ratio: write a number from 0 to 1 with at most six decimals, such as 0.01")]
     Ratio,
+    /// Not a percentage.
+    #[error(
+        "not a percentage: write a number from 0 to 100 with at most four decimals, such as 0.5"
+    )]
+    Percent,
     /// Not a count of objects.
     #[error("not a count of objects: write pods=1000")]
     ObjectCount,
@@ -182,23 +187,53 @@ impl FromStr for Ratio {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_digits(whole) || !is_digits(decimals) || !(1..=6).contains(&decimals.len()) {
-            return Err(InvalidValue::Ratio);
-        }
-        let number = |text: &str| text.parse::<u32>().map_err(|_| InvalidValue::Ratio);
-        let whole = number(whole)?.checked_mul(WHOLE);
-        let millionths =
-            whole.and_then(|whole| whole.checked_add(number(&format!("{decimals:0<6}")).ok()?));
-        let ratio = millionths.filter(|ratio| *ratio <= WHOLE);
+        let ratio = decimal(text, 6).filter(|ratio| *ratio <= WHOLE);
         ratio.map(Self).ok_or(InvalidValue::Ratio)
     }
+}
+
+/// A number with at most this many decimals, in units of the last of them.
+fn decimal(text: &str, decimals_max: usize) -> Option<u32> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(decimals) || !(1..=decimals_max).contains(&decimals.len()) {
+        return None;
+    }
+    // The digits without the point.
+    let digits = format!("{whole}{decimals:0<decimals_max$}");
+    digits.parse().ok().filter(|_| !whole.is_empty())
 }
 
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.as_f64())
+    }
+}
+
+/// A percentage, in millionths of the whole: `0`, `0.5`, `100`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentage(pub u32);
+
+impl Percentage {
+    /// The percentage as a part from 0 to 1.
+    #[must_use]
+    pub fn part(self) -> f64 {
+        Ratio(self.0).as_f64()
+    }
+}
+
+impl FromStr for Percentage {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let millionths = decimal(text, 4).filter(|millionths| *millionths <= WHOLE);
+        millionths.map(Self).ok_or(InvalidValue::Percent)
+    }
+}
+
+impl fmt::Display for Percentage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f64::from(self.0) / 10_000.0)
     }
 }
 
@@ -211,6 +246,12 @@ impl Serialize for ByteLen {
 impl Serialize for TimeSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Percentage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / 10_000.0)
     }
 }
 

@@ -26,6 +26,8 @@ pub enum LiveSetting {
     LogLevel,
     /// `memoryMax`
     MemoryMax,
+    /// `relayPercent`
+    RelayPercent,
     /// `serving`
     Serving,
     /// `stalenessBound`
@@ -36,7 +38,7 @@ pub enum LiveSetting {
 
 impl LiveSetting {
     /// All of them, by key.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::DrainDelay,
         Self::DrainTimeout,
         Self::DriftInterval,
@@ -45,6 +47,7 @@ impl LiveSetting {
         Self::LogFilter,
         Self::LogLevel,
         Self::MemoryMax,
+        Self::RelayPercent,
         Self::Serving,
         Self::StalenessBound,
         Self::WatchesMax,
@@ -62,6 +65,7 @@ impl LiveSetting {
             Self::LogFilter => "logFilter",
             Self::LogLevel => "logLevel",
             Self::MemoryMax => "memoryMax",
+            Self::RelayPercent => "relayPercent",
             Self::Serving => "serving",
             Self::StalenessBound => "stalenessBound",
             Self::WatchesMax => "watchesMax",

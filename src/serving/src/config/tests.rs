@@ -622,7 +622,8 @@ fn printed_settings_read_back_as_the_same_settings() {
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
          --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --worker-threads 3 \
          --connections-max 5 --watches-max 6 --lists-max 7 --memory-max 1GiB \
-         --catch-up-resources pods,*.*.k8s.io --staleness-bound 2m --drift-interval 0s --drain-delay 3s --requests-per-goaway 1000",
+         --catch-up-resources pods,*.*.k8s.io --staleness-bound 2m --drift-interval 0s --drain-delay 3s --requests-per-goaway 1000 \
+         --relay-percent 0.25",
     );
     prints_what_reads_back(
         "--in-cluster --tls-cert c --tls-key k --tls-sni-cert-key a,b:x.y;c,d --client-ca-file ca --anonymous --auth rbac \

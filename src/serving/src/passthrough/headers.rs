@@ -10,7 +10,7 @@ use http::header::{
 };
 
 use super::refusal::ForwardRefusal;
-use crate::auth::impersonation;
+use crate::auth::impersonation::{self, Impersonator};
 use crate::auth::user::User;
 
 /// Clients send it to connect their request with the server's audit log; the server returns it (docs/PROTOCOL.md §3.11).
@@ -116,11 +116,14 @@ pub(super) fn make_anonymous(headers: &mut HeaderMap) {
 ///
 /// # Errors
 /// If the user cannot be expressed in headers.
-pub(super) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), ForwardRefusal> {
+pub(super) fn impersonate(
+    headers: &mut HeaderMap,
+    impersonator: &Impersonator,
+    user: &User,
+) -> Result<(), ForwardRefusal> {
     make_anonymous(headers);
-    let impersonation_headers =
-        impersonation::headers(user).map_err(|_| ForwardRefusal::UnsendableUser)?;
-    headers.extend(impersonation_headers);
+    let written = impersonator.headers(user);
+    headers.extend(written.map_err(|_| ForwardRefusal::UnsendableUser)?);
     Ok(())
 }
 

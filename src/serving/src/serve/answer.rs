@@ -26,6 +26,7 @@ use crate::audit::event::ResponseStatus;
 use crate::auth::impersonation::impersonates;
 use crate::metrics::BadRequest;
 use crate::protocol::handover::HandoverTarget;
+use crate::protocol::relay::relay_node;
 use crate::protocol::request::{ResourcePath, Verb};
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
@@ -75,6 +76,9 @@ impl Service {
         if let Some(response) = unhandled(&request.http) {
             self.count_bad_request(BadRequest::Http);
             return response.map(AnswerBody::whole);
+        }
+        if let Some(node) = relay_node(request.http.method(), request.http.uri()) {
+            return self.answer_relay(node);
         }
         // Without a guard nobody here checks whether the caller may impersonate, so upstream must.
         let is_guarded = self.guard.is_some();

@@ -162,6 +162,17 @@ pub enum Latest {
     Unknown,
 }
 
+/// What the gateway answers relays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RelayState {
+    /// Neither new clients nor those that are here.
+    NotReady,
+    /// No new clients: those that are here are sent away in an orderly way.
+    Draining,
+    /// The clients of this part of all nodes, from 0 to 1.
+    Open(f64),
+}
+
 /// Whether upstream has reached a version that a client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionReach {
@@ -256,6 +267,11 @@ pub trait Resources: Send + Sync + 'static {
     /// Whether clients should come here: all is ready, and no drain has begun.
     fn takes_clients(&self) -> bool {
         false
+    }
+
+    /// Whether relays on nodes are to send clients here. Each relay asks every few seconds: must be cheap.
+    fn relay(&self) -> RelayState {
+        RelayState::NotReady
     }
 
     /// The caches that can be handed over.

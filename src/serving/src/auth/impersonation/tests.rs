@@ -169,3 +169,36 @@ fn only_impersonation_headers_are_copied() {
     ];
     assert_eq!(names, expected);
 }
+
+#[test]
+fn nodes_are_named_alone_where_upstream_adds_the_rest() {
+    let certificate = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec!["X509SHA256=1".to_owned()])]);
+    let node = User {
+        extra: certificate,
+        ..user("system:node:n1", &[NODES, AUTHENTICATED])
+    };
+    let impersonator = Impersonator::default();
+    assert_eq!(impersonator.headers(&node), headers(&node));
+    assert!(impersonator.set_node_form(NodeForm::Name));
+    assert!(!impersonator.clone().set_node_form(NodeForm::Name));
+    let name = ("impersonate-user".to_owned(), "system:node:n1".to_owned());
+    assert_eq!(pairs(&impersonator.headers(&node).unwrap()), [name]);
+
+    let scoped = BTreeMap::from([("scopes".to_owned(), vec!["view".to_owned()])]);
+    for other in [
+        user("system:node:n1", &[AUTHENTICATED]),
+        user("system:node:n1", &[NODES, "system:masters"]),
+        user("system:node:", &[NODES]),
+        user("n1", &[NODES]),
+        User {
+            extra: scoped,
+            ..node.clone()
+        },
+        User {
+            uid: "1".to_owned(),
+            ..node
+        },
+    ] {
+        assert_eq!(impersonator.headers(&other), headers(&other), "{other:?}");
+    }
+}

@@ -72,6 +72,7 @@ fn each_live_setting_changes_alone_and_once() {
             LiveSetting::LogFilter => "warn,kube_fanout::upstream=debug",
             LiveSetting::LogLevel => "error",
             LiveSetting::MemoryMax => "1GiB",
+            LiveSetting::RelayPercent => "0.5",
             LiveSetting::Serving => "passthrough",
             LiveSetting::StalenessBound => "2m",
         };

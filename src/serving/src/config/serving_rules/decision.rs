@@ -96,8 +96,9 @@ impl ServingRule {
 
     /// Whether memory answers this client among those that the rule matches; `None` if that depends on an unknown user.
     fn serves(&self, subject: &ReadSubject<'_>) -> Option<bool> {
-        if let Some(is_served) = self.percent.of_all() {
-            return Some(is_served);
+        let part = self.percent.part();
+        if part <= 0.0 || part >= 1.0 {
+            return Some(part > 0.0);
         }
         let name = match subject.user {
             KnownUser::Unknown => return None,
@@ -110,7 +111,7 @@ impl ServingRule {
             ShareBy::User if !name.is_empty() => name.to_owned(),
             ShareBy::User | ShareBy::Client => format!("{name}\n{address}"),
         };
-        Some(self.percent.covers(share(&self.salt, &key)))
+        Some(share(&self.salt, &key) < part)
     }
 }
 

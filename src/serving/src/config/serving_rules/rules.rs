@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::glob::Glob;
-use super::percent::Percent;
-use crate::cli::TimeSpan;
+use super::percent;
+use crate::cli::{Percentage, TimeSpan};
 use crate::config::patterns::ResourcePattern;
 /// Length of the text of all rules, in bytes.
 pub const RULES_LEN_MAX: usize = 64 << 10;
@@ -81,8 +81,8 @@ pub(super) struct ServingRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) resources: Option<Vec<ResourcePattern>>,
     /// How many of the clients that the rule matches are answered from memory; the others are forwarded.
-    #[serde(default = "all")]
-    pub(super) percent: Percent,
+    #[serde(default = "all", with = "percent")]
+    pub(super) percent: Percentage,
     #[serde(default)]
     pub(super) by: ShareBy,
     /// Draws other clients for the same percentage.
@@ -90,8 +90,8 @@ pub(super) struct ServingRule {
     pub(super) salt: String,
 }
 
-const fn all() -> Percent {
-    Percent::ALL
+const fn all() -> Percentage {
+    Percentage(1_000_000)
 }
 
 impl Default for ServingRules {

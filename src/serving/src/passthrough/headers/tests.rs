@@ -145,7 +145,7 @@ fn impersonation_headers_replace_those_of_the_client() {
         ("accept", "*/*"),
     ];
     let mut acting = headers(&sent);
-    impersonate(&mut acting, &user).unwrap();
+    impersonate(&mut acting, &Impersonator::default(), &user).unwrap();
     let expected = [
         ("sec-websocket-protocol", "v4.channel.k8s.io"),
         ("accept", "*/*"),
@@ -163,7 +163,10 @@ fn impersonation_headers_replace_those_of_the_client() {
             ..User::default()
         };
         let mut acting = headers(&sent);
-        assert!(impersonate(&mut acting, &user).is_err(), "{odd:?}");
+        assert!(
+            impersonate(&mut acting, &Impersonator::default(), &user).is_err(),
+            "{odd:?}"
+        );
     }
 }
 
