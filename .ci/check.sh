@@ -127,7 +127,7 @@ step_relay() {
     needs haproxy env PATH="$PATH:/usr/sbin" haproxy -v || return
     needs openssl openssl version || return
     programs --quiet || return
-    GATEWAY="${CARGO_TARGET_DIR:-target}/debug/kube-fanout" timeout 240 python3 deploy/relay/test.py
+    GATEWAY="${CARGO_TARGET_DIR:-target}/debug/kube-fanout" timeout 900 python3 deploy/relay/test.py
 }
 
 # The bill of materials is valid, and has what Cargo would compile into the program.

@@ -58,7 +58,7 @@ async fn ask(
         ServingChange::Show => ("GET", path, String::new()),
         ServingChange::Reset => ("DELETE", path, String::new()),
         ServingChange::Put(rules, time) => {
-            let target = format!("{path}?for={}s", time.as_secs());
+            let target = format!("{path}?for={}ms", time.as_millis());
             ("PUT", target, rules.to_string())
         }
     };

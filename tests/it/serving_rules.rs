@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use kube_fanout::config::{AuthMode, ServeSettings, ServingChange, ServingRequest};
 use kube_fanout::serving_command;
 use kube_fanout::shutdown::Drain;
-use kube_fanout_testkit::apiserver::{self, Options};
+use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -64,8 +64,7 @@ async fn divided(gateway: &Running, from_memory: usize) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_change_sides_and_miss_nothing() {
+async fn stage() -> (Apiserver, Running) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = Options {
         objects: vec!["configmaps=50".parse().unwrap()],
@@ -75,6 +74,12 @@ async fn clients_change_sides_and_miss_nothing() {
     let apiserver = apiserver::start(listener, options).unwrap();
     let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
     let gateway = Running::start(ServeSettings::embedded(upstream), Drain::new()).await;
+    (apiserver, gateway)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_change_sides_and_miss_nothing() {
+    let (apiserver, gateway) = stage().await;
     let (from, _) = listed(gateway.address).await;
 
     let (last_version, last) = watch::channel(u64::MAX);

@@ -179,7 +179,7 @@ async fn fallback_end() {
 }
 
 /// Pending forever without a future.
-async fn or_pending(future: Option<impl Future<Output = ()>>) {
+pub(super) async fn or_pending(future: Option<impl Future<Output = ()>>) {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,

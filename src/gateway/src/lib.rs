@@ -154,7 +154,6 @@ pub struct Gateway {
     operators: Option<(TcpListener, Admission)>,
     admin: TcpListener,
     service: Service,
-    serving: ServingControl,
     /// `None` if callers are not authenticated.
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
@@ -218,11 +217,10 @@ impl Gateway {
         let operators = operators.zip(limits.as_ref().map(|limits| limits.admission.clone()));
         let passthrough = passthrough().bounded(forwards, files);
         let admission = Admission::new(limits_of_clients, Some(metrics.admission()));
-        let serving = ServingControl::new(settings.serving.clone(), metrics.serving());
         let registry = Registry::new(
             registry_settings(
                 settings,
-                (admission.clone(), serving.clone()),
+                (admission, &metrics),
                 hooks,
                 checkpoints,
                 handover,
@@ -234,13 +232,8 @@ impl Gateway {
         );
         let registry = Arc::new(registry.with_operators(limits));
         learn_at_start(&registry, is_answering).await;
-        let service = Service::new(Arc::clone(&registry) as _, admission, metrics.listener())
-            .rebalanced(requests_per_goaway)
-            .ruled(serving.clone());
-        let service = match &callers {
-            Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
-            None => service,
-        };
+        let service = service(&registry, &metrics, callers.as_ref(), users);
+        let service = service.rebalanced(requests_per_goaway);
         Ok(Self {
             registry,
             metrics,
@@ -250,7 +243,6 @@ impl Gateway {
             operators,
             admin,
             service,
-            serving,
             callers,
             audit_log,
             controls: ProcessControls::default(),
@@ -301,7 +293,6 @@ impl Gateway {
             operators,
             admin,
             service,
-            serving,
             callers,
             audit_log,
             controls,
@@ -325,13 +316,11 @@ impl Gateway {
         let audit = audit_log.map(|log| log.audit);
         let operators_admission = operators.as_ref().map(|(_, admission)| admission.clone());
         let parts = LiveParts::new(&registry, operators_admission, &drain);
-        follow_rules(&mut tasks, &serving, &metrics);
         let controls = controls.start(&mut tasks, &reloads, &metrics, parts);
         let access = AdminAccess {
             guard: callers.as_ref().map(|callers| callers.guard.clone()),
             audit: audit.clone(),
             log: controls.log(),
-            serving,
         };
         let state = admin_state(&registry, &metrics, &drain, access);
         serve_admin(&mut tasks, admin, state);
@@ -402,7 +391,6 @@ struct AdminAccess {
     guard: Option<Guard>,
     audit: Option<Audit>,
     log: Option<LogControl>,
-    serving: ServingControl,
 }
 
 fn admin_state(
@@ -411,12 +399,7 @@ fn admin_state(
     drain: &Drain,
     access: AdminAccess,
 ) -> AdminState {
-    let AdminAccess {
-        guard,
-        audit,
-        log,
-        serving,
-    } = access;
+    let AdminAccess { guard, audit, log } = access;
     AdminState {
         metrics: Arc::clone(metrics),
         readiness: Arc::clone(registry) as _,
@@ -428,16 +411,24 @@ fn admin_state(
         guard,
         audit,
         log,
-        serving,
+        serving: registry.serving().clone(),
     }
 }
 
-/// Starts the task that tells open watches of changed serving rules.
-fn follow_rules(tasks: &mut JoinSet<()>, serving: &ServingControl, metrics: &Metrics) {
-    let (serving, ends) = (serving.clone(), metrics.task_ends());
-    tasks.spawn(async move {
-        restart_on_end(TaskKind::ServingRules, &ends, || serving.run()).await;
-    });
+/// Answers clients from the registry.
+fn service(
+    registry: &Arc<Registry>,
+    metrics: &Metrics,
+    callers: Option<&Callers>,
+    users: Users,
+) -> Service {
+    let admission = registry.admission().clone();
+    let service = Service::new(Arc::clone(registry) as _, admission, metrics.listener());
+    let service = service.ruled(registry.serving().clone());
+    match callers {
+        Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
+        None => service,
+    }
 }
 
 fn time_left(drain: &Drain) -> Duration {
@@ -502,6 +493,11 @@ fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<
     tasks.spawn(async move {
         restart_on_end(TaskKind::IdleCaches, &ends, || sweeping.end_idle()).await;
     });
+    // Open watches are told of changed serving rules.
+    let (serving, ends) = (registry.serving().clone(), metrics.task_ends());
+    tasks.spawn(async move {
+        restart_on_end(TaskKind::ServingRules, &ends, || serving.run()).await;
+    });
     let (evicting, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
         restart_on_end(TaskKind::Memory, &ends, || evicting.hold_memory()).await;
@@ -539,7 +535,7 @@ fn source(source: &UpstreamSource) -> client::ConnectSource {
 
 fn registry_settings(
     settings: ServeSettings,
-    (admission, serving): (Admission, ServingControl),
+    (admission, metrics): (Admission, &Metrics),
     hooks: Hooks,
     checkpoints: Option<Checkpoints>,
     handover: Option<Arc<Handover>>,
@@ -573,7 +569,7 @@ fn registry_settings(
         hooks,
         checkpoints,
         handover,
-        serving,
+        serving: ServingControl::new(settings.serving, metrics.serving()),
         is_tls: matches!(settings.transport, ListenTransport::Tls { .. }),
     }
 }

@@ -45,6 +45,9 @@ const FORWARDS_MAX: usize = 32;
 /// After a request has waited this long for a cache, others are forwarded without waiting.
 const SLOW_AFTER: Duration = Duration::from_secs(9);
 
+/// As many watches as are forwarded at a time in any case.
+const RULED_MAX: usize = 5_760;
+
 /// How long after a forwarded list its client may start a watch from the list's version: it must read a large list first.
 pub(super) const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
 
@@ -71,6 +74,8 @@ pub(super) struct Slot {
     unreached: UnreachedVersions,
     /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
+    /// Permits for watches that start before the history because serving rules have forwarded their clients.
+    ruled: Permits,
     /// Whether a request has waited in vain for the cache that is being filled.
     is_slow: Mutex<bool>,
     /// When a request was last forwarded because there was no cache yet.
@@ -111,6 +116,7 @@ impl Slot {
             streams,
             recorder,
             forwards: Permits::new(FORWARDS_MAX),
+            ruled: Permits::new(RULED_MAX),
             is_slow: Mutex::default(),
             forwarded_at: Mutex::default(),
             started_at: now,
@@ -188,9 +194,8 @@ impl Slot {
     pub(super) fn forward_again(&self, peer: Peer, is_ruled: bool) -> Option<Permit> {
         let forwarded_at = *self.forwarded_at();
         let is_recent = forwarded_at.is_some_and(|at| at.elapsed() < FORWARDED_LIST_AGE_MAX);
-        (is_recent || is_ruled)
-            .then(|| self.forwards.try_acquire(peer))
-            .flatten()
+        let recent = is_recent.then(|| self.forwards.try_acquire(peer)).flatten();
+        recent.or_else(|| is_ruled.then(|| self.ruled.try_acquire(peer)).flatten())
     }
 
     fn forwarded_at(&self) -> parking_lot::MutexGuard<'_, Option<Instant>> {

@@ -28,6 +28,7 @@ pub mod gzip;
 mod handover;
 pub mod list;
 mod lost_history;
+mod negotiated_read;
 mod negotiation;
 mod permission;
 mod read;

@@ -7,7 +7,9 @@ use http::Response;
 use http::header::UPGRADE;
 
 use super::Registry;
-use crate::forwarded::{ForwardRecord, HoldingBody, begin_talk, deadlines, either, lifetime_of};
+use crate::forwarded::{
+    ForwardRecord, HoldingBody, begin_talk, deadlines, either, lifetime_of, or_pending,
+};
 use crate::metrics::{ForwardedAnswer, ForwardedLabels, ForwardedRequest};
 use crate::passthrough::{OwnStatus, PassthroughRequest};
 use crate::serve::ClientRequest;
@@ -19,9 +21,11 @@ impl Registry {
         &self,
         mut forward: ForwardRequest,
     ) -> Response<ForwardedBody> {
-        if let Some(mut answer) = self.table_watch(&mut forward).await {
-            answer.extensions_mut().insert(ForwardLifetime::Watch);
-            return answer;
+        // Clients that a rule forwards share nothing.
+        if forward.side.is_none()
+            && let Some(answer) = self.table_watch(&mut forward).await
+        {
+            return lasting(answer);
         }
         let started = Instant::now();
         *self.permitted_forwards.lock() += u64::from(forward.caller.permission.is_some());
@@ -59,11 +63,8 @@ impl Registry {
         };
         let answer = match lifetime {
             ForwardLifetime::Watch => {
-                let drained = self.draining.end_of_watch();
-                let deadlines = match forward.side {
-                    Some(side) => deadlines.drained_by(either(drained, side)),
-                    None => deadlines.drained_by(drained),
-                };
+                let (drained, side) = (self.draining.end_of_watch(), or_pending(forward.side));
+                let deadlines = deadlines.drained_by(either(drained, side));
                 passthrough.forward_watch(request, deadlines).await
             }
             ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,
@@ -90,4 +91,10 @@ impl Registry {
         answer.extensions_mut().insert(lifetime);
         answer
     }
+}
+
+/// The answer as one that lasts as long as a watch.
+fn lasting(mut answer: Response<ForwardedBody>) -> Response<ForwardedBody> {
+    answer.extensions_mut().insert(ForwardLifetime::Watch);
+    answer
 }

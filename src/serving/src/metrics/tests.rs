@@ -394,6 +394,7 @@ const OPEN_LABELS: &[&str] = &[
     "subresource",
     "encoding",
     "endpoint",
+    "rule",
     "commit",
     "verb",
     "code",

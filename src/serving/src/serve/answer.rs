@@ -30,7 +30,7 @@ use crate::protocol::relay::relay_node;
 use crate::protocol::request::{ResourcePath, Verb};
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
-use crate::serving_control::{SideEnd, SubjectUser};
+use crate::serving_control::{SideEnd, SideHold, SubjectUser};
 use crate::talkers::TalkKind;
 use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
@@ -161,7 +161,7 @@ impl Service {
                             .as_ref()
                             .map(|permission| &permission.caller);
                         let user = caller.map_or(SubjectUser::Nobody, |caller| user_of(caller));
-                        watch.follow_side(serving.hold(user));
+                        watch.follow_side(SideHold::new(serving.clone(), user));
                     }
                 }
                 return self.answer_from_memory(&account, response);

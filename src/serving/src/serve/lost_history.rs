@@ -2,7 +2,7 @@
 //! and list again.
 
 use super::body::AnswerBody;
-use super::negotiation::NegotiatedRead;
+use super::negotiated_read::NegotiatedRead;
 use super::read_request::ReadRequest;
 use super::resources::{ForwardPermit, VersionReach};
 use super::response::with_content_type;

@@ -1,27 +1,14 @@
 //! The format that a client accepts. It is negotiated for compiled-in kinds and custom resources alike, because the kind is not
 //! known before a cache is chosen.
 
-use super::permission::AuthorizedRead;
 use crate::protocol::request::{AcceptPurpose, Representation, RequestInfo, Verb};
-use crate::resource::{CacheKey, Encoding, Gates, Layout, ResourceKind};
-use crate::view::{ObjectFormat, ObjectPart, ServedResource};
+use crate::resource::{Encoding, Gates, Layout, ResourceKind};
+use crate::view::{ObjectFormat, ObjectPart};
 
 /// The API server's choice among media types, for each layout that a resource can have.
 pub(super) struct Negotiation {
     typed: Representation,
     dynamic: Representation,
-}
-
-/// An authorized read with the cache that it reads and the format of its response.
-#[derive(Clone, Copy)]
-pub(super) struct NegotiatedRead<'a> {
-    pub(super) authorized: &'a AuthorizedRead,
-    /// The key of the cache, with the encoding of its objects.
-    pub(super) key: &'a CacheKey,
-    pub(super) served: &'a ServedResource,
-    pub(super) format: ObjectFormat,
-    /// Whether a list is indented.
-    pub(super) is_indented: bool,
 }
 
 impl Negotiation {
@@ -62,24 +49,8 @@ impl Negotiation {
         }
     }
 
-    /// The read from this cache; `None` if the cache's objects cannot be written in the format that the client gets.
-    pub(super) fn with_cache<'a>(
-        &self,
-        authorized: &'a AuthorizedRead,
-        key: &'a CacheKey,
-        served: &'a ServedResource,
-    ) -> Option<NegotiatedRead<'a>> {
-        let kind = served.cache.kind();
-        Some(NegotiatedRead {
-            authorized,
-            key,
-            served,
-            format: self.format_for(kind)?,
-            is_indented: matches!(self.of_layout(kind.layout), Representation::Indented(_)),
-        })
-    }
-
-    fn of_layout(&self, layout: Layout) -> Representation {
+    /// What the client gets of resources with this layout.
+    pub(super) fn of_layout(&self, layout: Layout) -> Representation {
         match layout {
             Layout::Typed => self.typed,
             Layout::Dynamic => self.dynamic,
@@ -87,7 +58,7 @@ impl Negotiation {
     }
 
     /// The format that the client gets from a cache of this kind; `None` if the cache's objects cannot be written in it.
-    fn format_for(&self, kind: &ResourceKind) -> Option<ObjectFormat> {
+    pub(super) fn format_for(&self, kind: &ResourceKind) -> Option<ObjectFormat> {
         let format = match self.of_layout(kind.layout) {
             Representation::Cached(format) | Representation::Indented(format) => format,
             Representation::Forward => return None,

@@ -88,6 +88,16 @@ impl Service {
         let authenticated = before_deadline(read.deadline, pin!(authenticated)).await;
         let caller = match authenticated {
             Some(Ok(caller)) => caller,
+            // Upstream authenticates the caller itself, and a rule may want it to answer.
+            Some(Err(denial)) if has_open_rules && is_undecided(&denial.refusal) => {
+                let trail = self.trail(request, &read.audit_id, denial.user.as_ref());
+                return Err(DeniedRead {
+                    request: read,
+                    trail,
+                    response: None,
+                    side: None,
+                });
+            }
             Some(Err(denial)) => return Err(self.unauthenticated(read, request, &denial)),
             None => {
                 let trail = self.trail(request, &read.audit_id, None);
@@ -312,6 +322,14 @@ impl Service {
         });
         Box::new(with_audit_id(response, audit_id))
     }
+}
+
+/// Whether a caller is refused only because it could not be asked who it is.
+const fn is_undecided(refusal: &CallerRefusal) -> bool {
+    matches!(
+        refusal,
+        CallerRefusal::Unverified | CallerRefusal::Busy | CallerRefusal::Failed { .. }
+    )
 }
 
 /// A read whose time is over before its caller was authorized.

@@ -10,7 +10,8 @@ use super::cooperation::run_in_steps;
 use super::gzip::PLAIN_LEN_MAX;
 use super::list::{CompressedList, ListBody, PageRequest, PageSearch};
 use super::lost_history::{lost_start, lost_version};
-use super::negotiation::{NegotiatedRead, Negotiation};
+use super::negotiated_read::NegotiatedRead;
+use super::negotiation::Negotiation;
 use super::permission::AuthorizedRead;
 use super::read_state::{ReadRefusal, is_retained, reads_snapshot};
 use super::request_timeout::before_deadline;
@@ -103,8 +104,7 @@ impl Service {
             .iter()
             .filter_map(|text| text.parse().ok())
             .collect();
-        let planned = negotiation
-            .with_cache(read, &key, &served)
+        let planned = NegotiatedRead::of(&negotiation, read, &key, &served)
             .zip(read.request.plan(served.cache.kind()));
         if let Some((_, cache_read)) = &planned
             && cache_read.plan.may_be_stale()

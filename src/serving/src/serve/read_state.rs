@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::fresh::{FreshError, WAIT, wait_until_fresh};
-use super::negotiation::NegotiatedRead;
+use super::negotiated_read::NegotiatedRead;
 use super::resources::Latest;
 use super::service::Service;
 use crate::cache::{CatchUp, Snapshot};

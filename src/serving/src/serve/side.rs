@@ -27,6 +27,8 @@ const HISTORY_MIN: Duration = Duration::from_secs(80);
 const WATCH_MIN: Duration = Duration::from_millis(1_500);
 /// Until a cache that is not ready is asked for again.
 const FILL_RETRY: Duration = Duration::from_secs(5);
+/// Until it is asked again whether memory may keep the resource.
+const KEEP_RETRY: Duration = Duration::from_secs(60);
 
 /// Which side answers a read.
 pub(super) enum ReadSide {
@@ -131,58 +133,79 @@ pub(super) fn user_of(caller: &Caller) -> SubjectUser {
     SubjectUser::User(Arc::clone(caller.authenticated()))
 }
 
+impl Drop for UpstreamSide {
+    fn drop(&mut self) {
+        // Its client may come with a version that memory has never had.
+        self.control.note_forwarded();
+    }
+}
+
 impl UpstreamSide {
     /// Completes when the watch should end because memory answers its client now, and has the history since its last bookmark. A watch
-    /// without bookmarks goes on until its own end.
+    /// without bookmarks goes on until its own end, and so does one whose side depends on a user who is not known.
     async fn end(self) {
         let wave = ServingControl::draw_wave();
         loop {
             // Held before the rules are read, so that no change is missed in between.
             let changed = self.control.wave(wave).revoked();
             let answerer = self.control.would_answer(&self.subject.as_read());
-            if !self.has_bookmarks || matches!(answerer, Answerer::Upstream(_)) {
+            if !self.has_bookmarks || !matches!(answerer, Answerer::Memory(_)) {
                 changed.await;
                 continue;
             }
             // Both only wait; cancelling them loses nothing.
             tokio::select! {
                 () = changed => {}
-                () = self.turn() => break,
+                () = self.turn() => return,
             }
         }
-        // Its client may come with a version that memory has never had.
-        self.control.note_forwarded();
     }
 
     /// Starts the cache, and completes at the time to leave.
     async fn turn(&self) {
-        let known_at = loop {
+        let mut key = self.key.clone();
+        loop {
+            if !self.resources.may_serve(&key.gvr) {
+                sleep(KEEP_RETRY).await;
+                continue;
+            }
             let availability = self
                 .resources
-                .availability(&self.key, FillWait::Long, self.peer);
-            if let Availability::Ready(served) = availability.await
-                && let Some(filled_at) = self.resources.filled_at(&self.key)
-            {
-                break match self.is_within(&served) {
-                    true => Instant::now(),
-                    false => filled_at + HISTORY_MIN,
-                };
+                .availability(&key, FillWait::Long, self.peer)
+                .await;
+            match (availability, self.resources.filled_at(&key)) {
+                (Availability::Ready(served), Some(filled_at)) => {
+                    sleep_until(self.time_to_leave(&served, filled_at)).await;
+                    // It may have been filled again while this waited.
+                    if self.resources.filled_at(&key) == Some(filled_at) {
+                        return;
+                    }
+                }
+                // Custom resources have no protobuf, but the gateway can write their metadata.
+                (Availability::OtherEncoding, _) if key.encoding != Encoding::Json => {
+                    key.encoding = Encoding::Json;
+                }
+                _ => sleep(FILL_RETRY).await,
             }
-            sleep(FILL_RETRY).await;
-        };
+        }
+    }
+
+    fn time_to_leave(&self, served: &ServedResource, filled_at: Instant) -> Instant {
         let now = Instant::now();
+        // Memory has all events since the start of the watch, or the client has had a bookmark since both began.
+        let is_within = self
+            .known
+            .is_some_and(|version| served.cache.resume_after(version).is_ok());
+        let known_at = match is_within {
+            true => now,
+            false => filled_at.max(self.opened_at) + HISTORY_MIN,
+        };
         // Those that have waited for the history would all leave at this moment.
         let spread = match known_at > now {
             true => self.control.switch_over(),
             false => self.control.wave_time(),
         };
         let earliest = known_at.max(now).max(self.opened_at + WATCH_MIN);
-        sleep_until(earliest + spread.mul_f64(fraction())).await;
-    }
-
-    /// Whether memory has had all events since the start of the watch.
-    fn is_within(&self, served: &ServedResource) -> bool {
-        self.known
-            .is_some_and(|version| served.cache.resume_after(version).is_ok())
+        earliest + spread.mul_f64(fraction())
     }
 }

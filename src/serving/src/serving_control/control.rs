@@ -11,8 +11,6 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
-use super::side::SideHold;
-use super::subject::SubjectUser;
 use crate::auth::lease::Lease;
 use crate::config::{Answerer, ReadSubject, ServingRules};
 use crate::metrics::{RuleCounters, ServingMetrics};
@@ -30,7 +28,10 @@ pub struct ServingControl(Arc<RulesState>);
 struct RulesState {
     in_force: ArcSwap<RulesInForce>,
     state: Mutex<ServingState>,
+    /// Notified when other rules are in force, of which open watches have to be told.
     changed: Notify,
+    /// Notified when rules of an operator begin, end, or get another end.
+    rescheduled: Notify,
     /// Each open watch holds one of these, which is revoked and replaced when the rules have changed.
     waves: [Mutex<Lease>; WAVES],
     metrics: ServingMetrics,
@@ -65,6 +66,7 @@ impl ServingState {
 /// The turns of open watches after a change.
 struct WaveSweep {
     next: usize,
+    left: usize,
     at: Instant,
     every: Duration,
 }
@@ -80,6 +82,7 @@ impl ServingControl {
                 temporary: None,
             }),
             changed: Notify::new(),
+            rescheduled: Notify::new(),
             waves: std::array::from_fn(|_| Mutex::default()),
             metrics,
             forwarded_at: Mutex::default(),
@@ -160,12 +163,6 @@ impl ServingControl {
         });
     }
 
-    /// The hold of a watch that memory answers.
-    #[must_use]
-    pub fn hold(&self, user: SubjectUser) -> SideHold {
-        SideHold::new(self.clone(), user)
-    }
-
     /// A turn, drawn at random.
     #[must_use]
     pub fn draw_wave() -> usize {
@@ -198,16 +195,17 @@ impl ServingControl {
 
     /// Ends rules whose time is over, and tells open watches of changes. Never returns.
     pub async fn run(&self) -> Infallible {
-        let mut sweep: Option<WaveSweep> = None;
+        // If this task was restarted, some watches may not have been told.
+        let mut sweep = Some(self.sweep_from(0));
         loop {
             let until = self.0.state.lock().temporary.as_ref().map(|(_, at)| *at);
             // Each of them only waits. A notification that comes before the wait is stored.
             tokio::select! {
-                () = self.0.changed.notified() => sweep = Some(WaveSweep {
-                    next: 0,
-                    at: Instant::now(),
-                    every: self.wave_time(),
-                }),
+                () = self.0.changed.notified() => {
+                    // Frequent changes do not keep the later turns from being told.
+                    sweep = Some(self.sweep_from(sweep.map_or(0, |sweep| sweep.next)));
+                }
+                () = self.0.rescheduled.notified() => {}
                 () = at_or_never(until) => self.end_temporary(),
                 () = at_or_never(sweep.as_ref().map(|sweep| sweep.at)) => {
                     sweep = sweep.and_then(|sweep| self.tell(sweep));
@@ -216,13 +214,29 @@ impl ServingControl {
         }
     }
 
+    /// All turns, beginning with this one.
+    fn sweep_from(&self, next: usize) -> WaveSweep {
+        WaveSweep {
+            next,
+            left: WAVES,
+            at: Instant::now(),
+            every: self.wave_time(),
+        }
+    }
+
     /// Tells the watches whose turn it is; returns what is left.
     fn tell(&self, sweep: WaveSweep) -> Option<WaveSweep> {
-        let WaveSweep { next, at, every } = sweep;
+        let WaveSweep {
+            next,
+            left,
+            at,
+            every,
+        } = sweep;
         let told = std::mem::take(&mut *self.0.waves[next % WAVES].lock());
         told.revoke();
-        (next + 1 < WAVES).then(|| WaveSweep {
-            next: next + 1,
+        (left > 1).then(|| WaveSweep {
+            next: (next + 1) % WAVES,
+            left: left - 1,
             at: at + every,
             every,
         })
@@ -250,16 +264,19 @@ impl ServingControl {
         let until = state.temporary.as_ref().map(|(_, at)| *at);
         let seconds = until.map(|at| at.saturating_duration_since(Instant::now()).as_secs());
         self.0.metrics.overridden.set(until.is_some().into());
-        if old.rules != new {
-            // Under the lock, so that the lines are in the order of the changes.
-            info!(by, old = %old.rules, new = %new, seconds, "the serving rules have changed");
+        // Under the lock, so that the lines are in the order of the changes.
+        info!(by, old = %old.rules, new = %new, seconds, "the serving rules have changed");
+        let are_others = old.rules != new;
+        if are_others {
             let in_force = RulesInForce::new(new, &self.0.metrics);
             self.0.metrics.forget_all_but(&in_force.rules.names());
             self.0.in_force.store(Arc::new(in_force));
         }
         drop(state);
-        // Also if only the time has changed.
-        self.0.changed.notify_one();
+        self.0.rescheduled.notify_one();
+        if are_others {
+            self.0.changed.notify_one();
+        }
     }
 }
 

@@ -19,7 +19,9 @@ pub struct SideHold {
 }
 
 impl SideHold {
-    pub(super) fn new(control: ServingControl, user: SubjectUser) -> Self {
+    /// The hold of a watch that memory answers.
+    #[must_use]
+    pub fn new(control: ServingControl, user: SubjectUser) -> Self {
         let wave = ServingControl::draw_wave();
         let lease = control.wave(wave).hold();
         Self {

@@ -111,7 +111,7 @@ async fn a_change_reaches_every_watch_once_spread_over_the_switch_over() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut holds: Vec<SideHold> = (0..1_000)
-        .map(|_| stage.control.hold(SubjectUser::Nobody))
+        .map(|_| SideHold::new(stage.control.clone(), SubjectUser::Nobody))
         .collect();
     holds.iter_mut().for_each(|hold| hold.arm(&waker));
     let began = Instant::now();
@@ -152,7 +152,7 @@ async fn a_change_reaches_every_watch_once_spread_over_the_switch_over() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_bookmarks_stays_unless_everything_is_forwarded() {
     let stage = Stage::new("rules: [{percent: 0}]");
-    let hold = stage.control.hold(SubjectUser::Nobody);
+    let hold = SideHold::new(stage.control.clone(), SubjectUser::Nobody);
     assert!(hold.leaves(&stage.subject(), true).is_some());
     assert!(hold.leaves(&stage.subject(), false).is_none());
 }
@@ -170,4 +170,29 @@ async fn requests_are_counted_by_rule_and_old_rules_have_no_series() {
     let _ = stage.control.answerer(&stage.subject());
     let expected = r#"{answerer="memory",rule="all"} 1 {answerer="upstream",rule="all"} 0"#;
     assert_eq!(stage.series(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_override_that_is_renewed_reaches_every_watch_all_the_same() {
+    let stage = Stage::new("switchOver: 64s");
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut holds: Vec<SideHold> = (0..1_000)
+        .map(|_| SideHold::new(stage.control.clone(), SubjectUser::Nobody))
+        .collect();
+    holds.iter_mut().for_each(|hold| hold.arm(&waker));
+    for round in 0..14 {
+        // Each third time the rules are others indeed.
+        let rest = if round % 3 == 0 {
+            ""
+        } else {
+            ", rules: [{percent: 0}]"
+        };
+        let passthrough = format!("{{mode: passthrough, switchOver: 64s{rest}}}");
+        stage
+            .control
+            .change(rules(&passthrough), Duration::from_secs(60), "cron");
+        sleep(Duration::from_secs(5)).await;
+    }
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1_000);
 }

@@ -303,9 +303,7 @@ impl WatchCursor {
         if self.is_overdue(now) {
             return TimerAction::Ended;
         }
-        if let Some((at, end)) = self.lifetime.end_at
-            && at <= now
-        {
+        if let Some(end) = self.lifetime.due_end(now) {
             return self.end_scheduled(end);
         }
         self.bookmark(now)

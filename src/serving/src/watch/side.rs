@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use super::recall::END_AFTER;
 use super::{Watch, WatchCursor};
-use crate::metrics::WatchEnd;
 use crate::resource::fraction;
 use crate::serving_control::SideHold;
 
@@ -31,8 +30,11 @@ impl WatchCursor {
         let Some(side) = self.guards.side.as_mut().filter(|side| side.is_due()) else {
             return;
         };
-        side.renew();
-        side.arm(waker);
+        // The turn may come again before the new hold is armed.
+        while side.is_due() {
+            side.renew();
+            side.arm(waker);
+        }
         self.choose_side();
     }
 
@@ -41,20 +43,11 @@ impl WatchCursor {
             return;
         };
         let has_bookmarks = self.lifetime.bookmarks.is_some();
-        match side.leaves(&place.subject(&side.user), has_bookmarks) {
-            Some(spread) => {
-                // client-go lists again after a watch of less than a second without an event.
-                let earliest = Instant::from_std(self.lifetime.opened_at) + END_AFTER;
-                let end_at = Instant::now().max(earliest) + spread.mul_f64(fraction());
-                self.ended_at(end_at, WatchEnd::SwitchOver);
-            }
-            None => self.stay(),
-        }
-    }
-
-    /// Memory answers the client after all.
-    fn stay(&mut self) {
-        let is_leaving = |(_, end): &(Instant, WatchEnd)| *end == WatchEnd::SwitchOver;
-        self.lifetime.end_at = self.lifetime.end_at.take().filter(|end| !is_leaving(end));
+        let spread = side.leaves(&place.subject(&side.user), has_bookmarks);
+        self.lifetime.switch_at = spread.map(|spread| {
+            // client-go lists again after a watch of less than a second without an event.
+            let earliest = Instant::from_std(self.lifetime.opened_at) + END_AFTER;
+            Instant::now().max(earliest) + spread.mul_f64(fraction())
+        });
     }
 }

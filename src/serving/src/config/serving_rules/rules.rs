@@ -16,8 +16,8 @@ use crate::config::patterns::ResourcePattern;
 pub const RULES_LEN_MAX: usize = 64 << 10;
 /// Each request is compared with them in turn.
 const RULES_MAX: usize = 64;
-/// Patterns in one list of a rule.
-const PATTERNS_MAX: usize = 64;
+/// Patterns in all rules together: each may be compared with each group of a caller.
+const PATTERNS_MAX: usize = 512;
 /// Length of a rule's name and of its salt, in bytes: a name is a label of metrics.
 const NAME_LEN_MAX: usize = 63;
 /// The name under which requests are counted that `mode: passthrough` forwards.
@@ -141,7 +141,11 @@ impl ServingRules {
                 rule.name = (index + 1).to_string();
             }
         }
-        let mut names = BTreeSet::from([PASSTHROUGH]);
+        let patterns: usize = self.rules.iter().map(ServingRule::pattern_count).sum();
+        if patterns > PATTERNS_MAX {
+            return refuse(format!("there are more than {PATTERNS_MAX} patterns"));
+        }
+        let mut names = BTreeSet::new();
         let mut all_before = None;
         for rule in &self.rules {
             let at = |reason: String| InvalidRules(format!("rule {}: {reason}", rule.name));
@@ -149,6 +153,11 @@ impl ServingRules {
             if let Some(before) = all_before {
                 let reason = format!("never matches, because {before} matches every request");
                 return Err(at(reason));
+            }
+            if rule.name == PASSTHROUGH {
+                return Err(at(
+                    "this is the name of what mode: passthrough counts".to_owned()
+                ));
             }
             if !names.insert(&rule.name) {
                 return Err(at("another rule has this name".to_owned()));
@@ -171,10 +180,23 @@ impl ServingRule {
             .resources
             .as_ref()
             .is_none_or(|list| list.contains(&ResourcePattern::ALL));
-        are_resources_all
-            && [&self.users, &self.groups, &self.agents]
-                .into_iter()
-                .all(is_all)
+        // A caller may be in no group.
+        are_resources_all && self.groups.is_none() && is_all(&self.users) && is_all(&self.agents)
+    }
+
+    /// The lengths of the lists, by key; `None` for one that is absent.
+    fn lengths(&self) -> [(&'static str, Option<usize>); 4] {
+        let len = |list: &Option<Vec<Glob>>| list.as_ref().map(Vec::len);
+        [
+            ("users", len(&self.users)),
+            ("groups", len(&self.groups)),
+            ("agents", len(&self.agents)),
+            ("resources", self.resources.as_ref().map(Vec::len)),
+        ]
+    }
+
+    fn pattern_count(&self) -> usize {
+        self.lengths().into_iter().filter_map(|(_, len)| len).sum()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -189,27 +211,11 @@ impl ServingRule {
                 "name and salt have at most {NAME_LEN_MAX} letters, digits, -, _ and ."
             ));
         }
-        let globs = [
-            ("users", &self.users),
-            ("groups", &self.groups),
-            ("agents", &self.agents),
-        ];
-        let lengths = globs
-            .map(|(key, list)| (key, list.as_ref().map(Vec::len)))
-            .into_iter()
-            .chain([("resources", self.resources.as_ref().map(Vec::len))]);
-        for (key, len) in lengths {
-            match len {
-                Some(0) => {
-                    return Err(format!(
-                        "{key}: an empty list matches nothing; leave it out to match everything"
-                    ));
-                }
-                Some(len) if len > PATTERNS_MAX => {
-                    return Err(format!("{key}: more than {PATTERNS_MAX} patterns"));
-                }
-                Some(_) | None => {}
-            }
+        let empty = self.lengths().into_iter().find(|(_, len)| *len == Some(0));
+        if let Some((key, _)) = empty {
+            return Err(format!(
+                "{key}: an empty list matches nothing; leave it out to match everything"
+            ));
         }
         Ok(())
     }

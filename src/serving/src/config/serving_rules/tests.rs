@@ -192,7 +192,10 @@ fn what_cannot_be_meant_is_named() {
         ("rules: [{users: [\"\"]}]", "a pattern has 1 to 512 bytes"),
         ("rules: [{resources: [Pods]}]", "write resource"),
         ("rules: [{name: a b}]", "letters, digits"),
-        ("rules: [{name: passthrough}]", "has this name"),
+        (
+            "rules: [{name: passthrough}]",
+            "the name of what mode: passthrough counts",
+        ),
         ("rules: [{name: a, users: [x]}, {name: a}]", "has this name"),
         (
             "rules: [{percent: 1}, {users: [x]}]",
@@ -216,4 +219,8 @@ fn what_cannot_be_meant_is_named() {
     assert!(refusal(&"x".repeat(RULES_LEN_MAX + 1)).contains("longer than"));
     let many: Vec<_> = (0..65).map(|at| format!("{{users: [u{at}]}}")).collect();
     assert!(refusal(&format!("rules: [{}]", many.join(","))).contains("more than 64 rules"));
+    let long = format!("rules: [{{users: [{}]}}]", vec!["u"; 513].join(","));
+    assert!(refusal(&long).contains("more than 512 patterns"));
+    // Not every caller is in a group.
+    rules("rules: [{groups: ['*']}, {percent: 0}]");
 }
