@@ -117,7 +117,7 @@ impl ServingRules {
         self.mode == ServingMode::Passthrough
     }
 
-    /// The names of the rules, in order; with [`ServingMode::Passthrough`] only [`PASSTHROUGH`].
+    /// The names of the rules, in order; if everything is forwarded, only [`PASSTHROUGH`].
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         if self.is_passthrough() {
