@@ -15,6 +15,7 @@ use bytes::Buf;
 
 use super::*;
 use crate::cache::samples::{World, kind, told};
+use crate::metrics::WatchEnd;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::Hub;
