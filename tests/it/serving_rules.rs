@@ -129,18 +129,11 @@ async fn clients_change_sides_and_miss_nothing() {
     let (newest, _) = listed(apiserver.address()).await;
     last_version.send(newest).unwrap();
 
-    // A write may have been on its way when the writes ended.
-    let events_of = |store: &Store| {
-        let events = store.events.iter().copied();
-        events
-            .take_while(|version| *version <= newest)
-            .collect::<Vec<_>>()
-    };
-    let direct = events_of(&direct.await.unwrap());
+    let direct = direct.await.unwrap().events_until(newest);
     assert!(!direct.is_empty());
     let (mut ends, mut count) = (0, 0);
     for store in clients.join_all().await.into_iter().flatten() {
-        assert_eq!(events_of(&store), direct);
+        assert_eq!(store.events_until(newest), direct);
         ends += store.ends;
         count += 1;
     }

@@ -60,7 +60,7 @@ pub(crate) struct Store {
     rest: Vec<u8>,
     version: u64,
     /// Versions of events.
-    pub(crate) events: Vec<u64>,
+    events: Vec<u64>,
     last_kind: String,
     /// How often a watch ended.
     pub(crate) ends: usize,
@@ -97,6 +97,12 @@ impl Store {
             self.version = version;
             kind.clone_into(&mut self.last_kind);
         }
+    }
+
+    /// Versions of the events up to this one: a write may have been on its way when the writes ended.
+    pub(crate) fn events_until(&self, newest: u64) -> Vec<u64> {
+        let events = self.events.iter().copied();
+        events.take_while(|version| *version <= newest).collect()
     }
 
     /// Reads until the watch ends, in order, or until the client has the last version; returns whether it has.

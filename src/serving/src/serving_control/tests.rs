@@ -105,15 +105,23 @@ impl Wake for Woken {
     }
 }
 
+/// A thousand open watches, each armed, and how often they are woken.
+fn watched(stage: &Stage) -> (Vec<SideHold>, Arc<Woken>, Waker) {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let hold = |_| {
+        let mut hold = SideHold::new(stage.control.clone(), SubjectUser::Nobody);
+        hold.arm(&waker);
+        hold
+    };
+    let holds = (0..1_000).map(hold).collect();
+    (holds, woken, waker)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_reaches_every_watch_once_spread_over_the_switch_over() {
     let stage = Stage::new("switchOver: 64s");
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    let mut holds: Vec<SideHold> = (0..1_000)
-        .map(|_| SideHold::new(stage.control.clone(), SubjectUser::Nobody))
-        .collect();
-    holds.iter_mut().for_each(|hold| hold.arm(&waker));
+    let (mut holds, woken, waker) = watched(&stage);
     let began = Instant::now();
     let passthrough = "{mode: passthrough, switchOver: 64s}";
     stage.control.configure(rules(passthrough), "the file");
@@ -175,12 +183,7 @@ async fn requests_are_counted_by_rule_and_old_rules_have_no_series() {
 #[tokio::test(start_paused = true)]
 async fn an_override_that_is_renewed_reaches_every_watch_all_the_same() {
     let stage = Stage::new("switchOver: 64s");
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    let mut holds: Vec<SideHold> = (0..1_000)
-        .map(|_| SideHold::new(stage.control.clone(), SubjectUser::Nobody))
-        .collect();
-    holds.iter_mut().for_each(|hold| hold.arm(&waker));
+    let (_holds, woken, _) = watched(&stage);
     for round in 0..14 {
         // Each third time the rules are others indeed.
         let rest = if round % 3 == 0 {
