@@ -13,10 +13,10 @@ pub struct ServingFlags {
     /// The rules to put in force for a while: `passthrough`, `rules`, or rules as YAML or JSON (docs/CONFIGURATION.md#serving-rules).
     ///
     /// Without it, the rules in force are printed.
-    #[arg(value_name = "RULES", requires = "for_time", conflicts_with = "reset")]
+    #[arg(value_name = "RULES", requires = "for", conflicts_with = "reset")]
     pub rules: Option<String>,
     /// How long the rules are in force, at most 24h. Then those of the settings are in force again.
-    #[arg(long = "for", id = "for_time", value_name = "TIME", requires = "rules")]
+    #[arg(long = "for", id = "for", value_name = "TIME", requires = "rules")]
     pub for_time: Option<TimeSpan>,
     /// Put the rules of the settings in force again.
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "BOOL",

@@ -966,3 +966,52 @@ fn there_is_a_manual_page_for_each_command() {
     let error = printed("man config nothing").unwrap_err();
     assert!(error.contains("\"config nothing\""), "{error}");
 }
+
+/// The layers find a flag by its name. One with another id would end the process.
+#[test]
+fn every_command_reads_its_flags_by_their_names() {
+    for (path, command) in layers::commands() {
+        for flag in command.get_arguments() {
+            let name = flag.get_long().map(|name| name.replace('-', "_"));
+            assert!(
+                name.is_none_or(|name| name == flag.get_id().as_str()),
+                "{path} --{flag}"
+            );
+        }
+    }
+}
+
+fn serving(line: &str) -> Result<ServingRequest, String> {
+    let task = settings(&format!("serving {line}"), &[], None)?.task;
+    let ProcessTask::Serving(request) = task else {
+        panic!("{task:?}");
+    };
+    Ok(request)
+}
+
+#[test]
+fn serving_shows_puts_for_a_time_and_resets() {
+    let shown = serving("").unwrap();
+    assert_eq!(shown.change, ServingChange::Show);
+    assert_eq!(shown.admin, ["http://127.0.0.1:9090/"]);
+    let put = serving("passthrough --for 30m --admin http://a:1,http://b:2").unwrap();
+    let half_an_hour = std::time::Duration::from_secs(1800);
+    let passthrough = "passthrough".parse().unwrap();
+    assert_eq!(put.change, ServingChange::Put(passthrough, half_an_hour));
+    assert_eq!(put.admin, ["http://a:1/", "http://b:2/"]);
+    assert_eq!(serving("--reset").unwrap().change, ServingChange::Reset);
+    for (line, words) in [
+        ("passthrough", "--for"),
+        ("--for 10m", "RULES"),
+        ("passthrough --for 10m --reset", "--reset"),
+        ("passthrough --for soon", "not a duration"),
+        ("everything --for 10m", "--serving"),
+        ("--admin https://a:1", "write http://host:port"),
+    ] {
+        let error = serving(line).unwrap_err();
+        assert!(
+            error.contains(words) && !error.contains('\n'),
+            "{line}: {error}"
+        );
+    }
+}
