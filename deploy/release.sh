@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes all files of a release from the commit that is checked out. docs/RELEASING.md lists them.
 #
-#   release.sh --prepare              installs and downloads what the others need; only this uses the network
-#   release.sh [--output DIR]         makes the release, by default in target/release-VERSION
-#   release.sh --publish [--output DIR]    pushes its images and its chart to the registry
-#   release.sh --check                makes what needs no optimised build, with the program in target/debug, and looks at it
+#   release.sh --prepare                   installs and downloads what is needed; only this and --publish use the network
+#   release.sh [--output DIR]              makes the release, by default in target/release-VERSION
+#   release.sh --publish [--output DIR]    pushes its images, as one index, and its chart to the registry, with the login that buildah and helm have
+#   release.sh --check                     makes what needs no optimised build, with the program in target/debug, and looks at it
 #
 # The registry is that of `image.repository` in deploy/chart/kube-fanout/values.yaml, and nowhere else.
 set -euo pipefail
@@ -121,7 +121,10 @@ publish() {
     for arch in "${ARCHITECTURES[@]}"; do
         buildah "${storage[@]}" manifest add kube-fanout "oci-archive:$output/kube-fanout-$arch.tar"
     done
+    rm -f "$output/DIGEST"
     buildah "${storage[@]}" manifest push --all --digestfile "$output/DIGEST" kube-fanout "docker://$repository:$version"
+    # buildah 1.28 does not report every failure.
+    [ -s "$output/DIGEST" ] || fail "the images were not pushed to $repository"
     # shellcheck source=deploy/helm.sh
     . deploy/helm.sh
     helm push "$output/kube-fanout-$version.tgz" "oci://${repository%/*}/charts"
