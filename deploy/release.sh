@@ -67,7 +67,7 @@ package_chart() {
 package_crates() {
     local crate options=()
     for crate in "${CRATES[@]}"; do options+=(--package "$crate"); done
-    cargo package --locked --quiet "${options[@]}" "${@:2}"
+    CARGO_PROFILE_DEV_DEBUG=0 cargo package --locked --quiet "${options[@]}" "${@:2}"
     for crate in "${CRATES[@]}"; do cp "$target/package/$crate-$version.crate" "$1"; done
 }
 
