@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy test informer scenarios loom sim doc fuzz planted manifests relay sbom arm64 deny real)
+STEPS=(fmt clippy test informer scenarios loom sim doc fuzz planted manifests relay sbom arm64 release deny real)
 # One form of the crate for all steps that can share it: with every optional part. Each other selection of features, or of packages, would
 # compile hundreds of dependencies again.
 FORM=kube-fanout/otlp,kube-fanout/profile
@@ -53,16 +53,14 @@ step_test() {
 # Runs scenarios with unoptimised programs.
 play() { timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run "$@"; }
 
-# The informer library builds alone, without a client from few dependencies, and can be packaged. Its tests are run by the step test.
+# The informer library builds alone, and without a client from few dependencies. Its tests are run by the step test.
 step_informer() {
     local count
     count=$(cargo tree --locked --package kube-fanout-informer --no-default-features --edges normal --prefix none | sed 's/ (.*//' | sort -u | wc -l)
     echo "informer without client: $count crates"
     [ "$count" -le 50 ] || return
     cargo clippy --locked --package kube-fanout-informer --no-default-features --lib -- -D warnings &&
-        cargo clippy --locked --package kube-fanout-informer --lib -- -D warnings &&
-        cargo package --locked --quiet --allow-dirty --no-verify --package kube-fanout-wire --package kube-fanout-cache \
-            --package kube-fanout-upstream --package kube-fanout-informer
+        cargo clippy --locked --package kube-fanout-informer --lib -- -D warnings
 }
 
 # Small scenarios of the load test, and one with 10,000 connections. The figures mean nothing. What matters is that every client has every
@@ -144,6 +142,12 @@ step_arm64() {
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc cargo check --locked --package kube-fanout --package kube-fanout-top --bins --target "$triple"
 }
 
+# What a release has that needs no optimised build.
+step_release() {
+    programs --quiet || return
+    deploy/release.sh --check
+}
+
 step_deny() {
     needs cargo-deny cargo deny --version || return
     cargo deny --config .ci/deny.toml check bans licenses sources
@@ -167,7 +171,7 @@ begin_real() {
 }
 
 # These steps run at low priority beside the step real, which mostly waits.
-BESIDE=(fuzz planted manifests sbom arm64 deny)
+BESIDE=(fuzz planted manifests sbom arm64 release deny)
 
 times=$(mktemp -d)
 background=()

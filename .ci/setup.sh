@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs missing tools for building (argument: build), for running every test (test), or for deploy/check.sh alone (deploy) with the usual
-# package managers: apt-get as root or with sudo, rustup and pip. Prints each installation; does nothing if nothing is missing. If a tool for the tests
-# cannot be installed, this prints its name, and the step that needs it fails.
+# Installs missing tools for building (argument: build), for running every test (test), for a release (release), or for deploy/check.sh alone
+# (deploy) with the usual package managers: apt-get as root or with sudo, rustup and pip. Prints each installation; does nothing if nothing is
+# missing. If a tool cannot be installed, this prints its name, and the step that needs it fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -152,6 +152,12 @@ arm64() {
         say "Rust's library for arm64 is missing: rustup target add $triple"
 }
 
+# For the images of a release, and for running one of them.
+image_tools() {
+    have buildah && have podman && have runc || apt_install buildah podman runc ||
+        say "a tool for images is missing: install buildah, podman and runc"
+}
+
 if [ "$purpose" = deploy ]; then
     mkdir -p "$tools/bin"
     PATH="$tools/bin:$PATH"
@@ -173,6 +179,13 @@ if [ "$purpose" = test ]; then
     javascript
     relay_tools
     arm64
+fi
+
+if [ "$purpose" = release ]; then
+    python
+    javascript
+    arm64
+    image_tools
 fi
 
 # Prints the environment for the caller, which is another shell.

@@ -3,15 +3,15 @@
 # otherwise empty image.
 #
 #   image.sh [--arch amd64|arm64] [--tag NAME:TAG] [--output FILE]    the image, as an OCI archive
-#   image.sh [--arch amd64|arm64] --program                           only the programs; prints the path of the gateway's
+#   image.sh [--arch amd64|arm64] --program                           only the programs; prints the gateway's path, beside which all are
 #   image.sh [--arch amd64|arm64] --link                              links the programs without optimisation, to see that they can be
 #   image.sh --test [--output FILE]                                   builds the image for this machine, and runs it with its probes
 #
-# Beside the archive it writes a bill of materials (FILE.cdx.json, by deploy/sbom/sbom.sh), a tar with the programs, completions and
-# manual pages (FILE.tgz), and their checksums (FILE.sha256).
+# Beside the archive it writes a bill of materials (FILE.cdx.json, by deploy/sbom/sbom.sh). The programs are stripped; line tables and names
+# are in a file PROGRAM.debug beside each, where debuggers and the program's own backtraces look for them. release.sh calls this.
 #
-# The archive has no times and no names of this machine: the same commit and toolchain give the same image. `podman load --input FILE`
-# loads it, `skopeo copy oci-archive:FILE docker://REGISTRY/NAME:TAG` pushes it.
+# Neither has times or names of this machine: the same commit and toolchain give the same bytes. `podman load --input FILE` loads an
+# archive, `skopeo copy oci-archive:FILE docker://REGISTRY/NAME:TAG` pushes it.
 #
 # The program links glibc, whose resolver reads /etc/hosts and asks the name servers of /etc/resolv.conf without further files; test.py
 # checks both in the image. Its allocator is mimalloc.
@@ -61,9 +61,13 @@ else
     options+=(--release)
 fi
 variable=${triple//-/_}
-export CARGO_TARGET_DIR=$target CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=debuginfo
-# Only for the program: with --target, Cargo does not use them for build scripts.
-export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-C target-feature=+crt-static --remap-path-prefix=$PWD=/src --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+export CARGO_TARGET_DIR=$target CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
+# Only for the program: with --target, Cargo does not use them for build scripts. Of several prefixes that fit, the last one counts.
+rustflags="-C target-feature=+crt-static" cflags=
+for folder in "$PWD=/src" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$target=/target"; do
+    rustflags+=" --remap-path-prefix=$folder" cflags+=" -ffile-prefix-map=$folder"
+done
+export "CARGO_TARGET_${variable^^}_RUSTFLAGS=$rustflags" "CFLAGS_$variable=${cflags# }"
 if [ "$arch" != "$here" ]; then
     needs "$compiler" "gcc-${compiler%%-*}-linux-gnu and libc6-dev-$arch-cross"
     export "CARGO_TARGET_${variable^^}_LINKER=$compiler" "CC_$variable=$compiler"
@@ -89,7 +93,24 @@ for one in "$built" "$built-top"; do
         exit 1
     fi
 done
-if [ -n "$program$link" ]; then
+if [ -n "$link" ]; then
+    echo "$built"
+    exit
+fi
+
+# Cargo keeps its own, from which this can be repeated.
+objcopy=objcopy
+[ "$arch" = "$here" ] || objcopy=${compiler%gcc}objcopy
+stripped=$target/$arch
+mkdir -p "$stripped"
+for one in "$built" "$built-top"; do
+    symbols=$stripped/$(basename "$one").debug
+    "$objcopy" --only-keep-debug "$one" "$symbols"
+    "$objcopy" --strip-all --add-gnu-debuglink="$symbols" "$one" "${symbols%.debug}"
+    chmod 0644 "$symbols"
+done
+built=$stripped/kube-fanout
+if [ -n "$program" ]; then
     echo "$built"
     exit
 fi
@@ -107,30 +128,13 @@ image config --arch "$arch" --os linux --user 65532:65532 --port 8443 --port 909
     --entrypoint '["/usr/local/bin/kube-fanout"]' --cmd 'serve --in-cluster' \
     --label org.opencontainers.image.title=kube-fanout --label "org.opencontainers.image.version=${tag##*:}" \
     --label "org.opencontainers.image.revision=$KUBE_FANOUT_COMMIT" --label org.opencontainers.image.licenses=Apache-2.0 "$container"
-base=${output%.tar}
 mkdir -p "$(dirname "$output")"
 rm -f "$output"
 time=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 image commit --quiet --timestamp "$time" "$container" "oci-archive:$output:$tag" >/dev/null
 echo "$output: $(stat -c %s "$output") bytes, $tag for $arch"
 
-CARGO_TARGET_DIR=$(dirname "$target") deploy/sbom/sbom.sh --arch "$arch" --program "$built" --program "$built-top" --output "$base.cdx.json" --check
-
-# The completions and manual pages are the same for every architecture, but only a program that runs here can write them.
-folder=$storage/kube-fanout-$version
-mkdir -p "$folder/completions" "$folder/man"
-install -m 0755 "$built" "$built-top" "$folder"
-cp LICENSE docs/CHANGELOG.md "$folder"
-if [ "$arch" = "$here" ]; then
-    "$built" completions bash >"$folder/completions/kube-fanout"
-    "$built" completions zsh >"$folder/completions/_kube-fanout"
-    "$built" completions fish >"$folder/completions/kube-fanout.fish"
-    "$built" man >"$folder/man/kube-fanout.1"
-    for command in serve apiserver demo check; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
-fi
-tar --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -C "$storage" -c "$(basename "$folder")" | gzip -n >"$base.tgz"
-(cd "$(dirname "$output")" && sha256sum "$(basename "$output")" "$(basename "$base")".{tgz,cdx.json} >"$base.sha256")
-echo "$base.tgz, $base.cdx.json, $base.sha256"
+CARGO_TARGET_DIR=$(dirname "$target") deploy/sbom/sbom.sh --arch "$arch" --program "$built" --program "$built-top" --output "${output%.tar}.cdx.json" --check
 
 if [ -n "$test" ]; then
     needs podman podman

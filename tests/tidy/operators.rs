@@ -12,6 +12,9 @@ use crate::{assert_no_violations, assert_violation};
 const PAGES: &[&str] = &[
     "README.md",
     "deploy/README.md",
+    "docs/ADOPTING.md",
+    "docs/PLATFORMS.md",
+    "docs/UPGRADING.md",
     "docs/QUICKSTART.md",
     "docs/HOWTO.md",
     "docs/TROUBLESHOOTING.md",

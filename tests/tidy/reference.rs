@@ -360,6 +360,49 @@ fn everything_names_the_version_of_the_crate() {
     }
 }
 
+/// Names of the image under another repository than the chart's.
+fn other_repositories(path: &str, text: &str, repository: &str) -> Vec<String> {
+    let words = text.split(|c: char| c.is_whitespace() || "`\"'=,{}".contains(c));
+    words
+        .map(|word| word.trim_start_matches("docker://"))
+        .map(|word| word.split([':', '@']).next().unwrap_or_default())
+        .filter(|name| name.ends_with("/kube-fanout") && !name.starts_with(['.', '/']))
+        // What a reader puts in its place.
+        .filter(|name| {
+            name.split('/')
+                .next()
+                .is_some_and(|host| host.contains('.'))
+        })
+        .filter(|name| *name != repository && !name.starts_with("registry.internal/"))
+        .map(|name| format!("{path}: {name}, not {repository}"))
+        .collect()
+}
+
+#[test]
+fn the_chart_alone_says_which_registry_has_the_image() {
+    let values = read("deploy/chart/kube-fanout/values.yaml");
+    let named = values
+        .lines()
+        .find_map(|line| line.strip_prefix("  repository: "))
+        .unwrap();
+    let mut found = Vec::new();
+    for (path, text) in crate::references::texts() {
+        let is_for_tests = path.starts_with("deploy/chart/tests");
+        if ["docs", "deploy", "README.md"]
+            .iter()
+            .any(|part| path.starts_with(part))
+            && !is_for_tests
+        {
+            found.extend(other_repositories(&path, &text, named));
+        }
+    }
+    assert_no_violations("registries", found);
+    assert_violation(
+        &other_repositories("x", "image: quay.example.org/kube-fanout:0.1.0", named),
+        "x: quay.example.org/kube-fanout, not",
+    );
+}
+
 /// The members of the status document that the sources declare, as they are written in JSON.
 fn declared_members(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();

@@ -1,13 +1,17 @@
 {{/* The template of the gateway's pods, the same for every kind of workload. */}}
 {{- define "kube-fanout.pod" -}}
 {{- $name := include "kube-fanout.fullname" . -}}
+{{- /* These settings are switches: gateways take them over while they run. */ -}}
+{{- $values := deepCopy .Values -}}
+{{- $_ := set $values "config" (omit .Values.config "relayPercent" "serving") -}}
+{{- $files := include "kube-fanout.files" (dict "Values" $values "Chart" .Chart "Release" .Release "Capabilities" .Capabilities) -}}
 metadata:
   labels:
     {{- include "kube-fanout.selector" . | nindent 4 }}
     {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
     # Most settings need a restart (docs/CONFIGURATION.md).
-    checksum/configuration: {{ include "kube-fanout.files" . | sha256sum }}
+    checksum/configuration: {{ $files | sha256sum }}
     {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "kube-fanout.serviceAccount" . | quote }}
