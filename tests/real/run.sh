@@ -5,6 +5,8 @@
 #   run.sh conformance -k paging    some tests of a suite
 #   run.sh prepare                  only installs what is missing
 #   run.sh revocation               measures how long streams outlive their permission; it waits for intervals, so it runs only if it is named
+#   run.sh toggles                  2,000 informers change sides 100 times; a quarter of an hour, and only if it is named
+#   run.sh reviews                  counts the reviews of idle callers for twelve minutes; runs only if it is named
 #   run.sh faults                   kills, stops and cuts everything, one after the other; needs root, half an hour, and to be named
 #
 # Installs missing packages (from Debian and PyPI; some minutes the first time). Each suite then starts its own etcd, API server and
@@ -36,12 +38,12 @@ paths=() options=()
 for word in "$@"; do
   case $word in
     conformance | converge | restart | random | trust | faults) paths+=("suites/$word") ;;
-    one-watch | gates | check | nodes | revocation) paths+=("suites/${word//-/_}_test.py") ;;
+    one-watch | gates | check | nodes | revocation | reviews | toggles) paths+=("suites/${word//-/_}_test.py") ;;
     -h | --help) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 0 ;;
     *) options+=("$word") ;;
   esac
 done
-if [ ${#paths[@]} = 0 ]; then paths=(suites --ignore=suites/faults --ignore=suites/revocation_test.py); fi
+if [ ${#paths[@]} = 0 ]; then paths=(suites --ignore=suites/faults --ignore=suites/revocation_test.py --ignore=suites/reviews_test.py --ignore=suites/toggles_test.py); fi
 
 # conftest.py keeps a suite in one process. One at a time: two of them, beside other steps, take so much of a small machine that gateway and
 # API server answer some reads too late.

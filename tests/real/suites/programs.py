@@ -8,7 +8,7 @@ import threading
 from . import wire
 
 ANSWER_SECONDS = 90
-ANSWERS = ("contents", "state", "lap")
+ANSWERS = ("contents", "state", "lap", "usage")
 
 
 class Program:

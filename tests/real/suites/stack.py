@@ -293,6 +293,6 @@ class Stack:
     def _sum_at(self, endpoint, name, labels):
         total = 0.0
         for line in wire.request(endpoint, "GET", "/metrics", timeout=30).text().splitlines():
-            if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
+            if line.startswith((name + "{", name + " ")) and all(f'{k}="{v}"' in line for k, v in labels.items()):
                 total += float(line.rsplit(" ", 1)[1])
         return total
