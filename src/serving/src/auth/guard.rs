@@ -1,6 +1,8 @@
 //! The entry point of `auth`. The guard authenticates callers, authorizes their requests, and revokes the leases of open streams that are
 //! no longer permitted.
 
+mod impersonators;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +19,6 @@ use super::changes::RoleScope;
 use super::decisions::{CachedDecision, DecisionRules, Decisions};
 use super::digest::CredentialHasher;
 use super::followed::Followed;
-use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
 use super::policy::PolicyStore;
@@ -342,108 +343,6 @@ impl Guard {
         &self.0.authenticator
     }
 
-    /// [`Self::impersonating`], with who asked and for whom.
-    async fn resolve_impersonation(
-        &self,
-        caller: Caller,
-        headers: &HeaderMap,
-    ) -> Result<Caller, CallerDenial> {
-        let user = Arc::clone(&caller.user);
-        let resolved = self.impersonating(caller, headers).await;
-        resolved.map_err(|refusal| {
-            let request = ImpersonationRequest::from_headers(headers).ok().flatten();
-            CallerDenial {
-                refusal,
-                user: Some(user),
-                impersonated: request.map(|request| Arc::new(request.user)),
-            }
-        })
-    }
-
-    /// The caller with the user that its impersonation headers name; the caller itself if there are none. Checks that the impersonation
-    /// is allowed, unless upstream does so later.
-    async fn impersonating(
-        &self,
-        caller: Caller,
-        headers: &HeaderMap,
-    ) -> Result<Caller, CallerRefusal> {
-        let is_forwardable = is_forwardable(&caller.credential);
-        let request = match ImpersonationRequest::from_headers(headers) {
-            Ok(None) => return Ok(caller),
-            Ok(Some(request)) => request,
-            // Upstream gets the same headers and responds with its own error.
-            Err(_) if is_forwardable => return Err(CallerRefusal::Forward),
-            Err(ImpersonationError::WithoutUser { message }) => {
-                return Err(CallerRefusal::BadRequest { message });
-            }
-            Err(error @ (ImpersonationError::NotText | ImpersonationError::TooManyParts)) => {
-                return Err(CallerRefusal::Failed {
-                    message: error.to_string(),
-                });
-            }
-        };
-        if self.0.settings.mode == AuthorizerMode::SelfCheck && is_forwardable {
-            return Ok(acting_as(caller, request, headers));
-        }
-        for part in &request.parts {
-            let denial = match self.question(&caller, part.clone()) {
-                Some(question) => self.decide(&question).await.err(),
-                None => Some(Denial::Unasked),
-            };
-            match denial {
-                None => {}
-                Some(Denial::Refused(refusal)) => return Err(refusal),
-                // Upstream may allow it by the verbs of constrained impersonation, and its error messages mention them.
-                Some(Denial::Denied(_) | Denial::Unasked) if is_forwardable => {
-                    return Err(CallerRefusal::Forward);
-                }
-                Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
-                // Not forwarded: upstream would not see the impersonator's credential.
-                Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),
-            }
-        }
-        Ok(acting_as(caller, request, headers))
-    }
-
-    /// Adds each right of an impersonator, if the caller is one.
-    async fn add_rights_of_impersonator(
-        &self,
-        caller: &Caller,
-        requirements: &mut Vec<(Requirement, Confirmation)>,
-    ) -> Result<(), CallerRefusal> {
-        let Some(impersonator) = &caller.impersonator else {
-            return Ok(());
-        };
-        let parts = ImpersonationRequest::from_headers(&caller.impersonation)
-            .ok()
-            .flatten()
-            .map_or_else(Vec::new, |one| one.parts);
-        let impersonator = Caller {
-            user: Arc::clone(impersonator),
-            impersonator: None,
-            ..caller.clone()
-        };
-        let mut decisions = Vec::new();
-        for part in parts {
-            let question = self
-                .question(&impersonator, part.clone())
-                .ok_or(CallerRefusal::Forward)?;
-            match self.decide(&question).await {
-                Ok(decision) => decisions.push((question, decision)),
-                Err(Denial::Refused(refusal)) => return Err(refusal),
-                Err(Denial::Unasked) => return Err(forbidden(&impersonator, &part, String::new())),
-                Err(Denial::Denied(reason)) => {
-                    return Err(forbidden(&impersonator, &part, reason));
-                }
-            }
-        }
-        // Only now is it known whether roles changed meanwhile.
-        let rights = decisions.into_iter();
-        requirements
-            .extend(rights.map(|(question, decision)| self.requirement(question, &decision)));
-        Ok(())
-    }
-
     /// A lease that depends only on the caller's credential. All forwarded requests with the same credential share it.
     fn credential_lease(&self, caller: &Caller) -> Lease {
         let Some(requirement) = self.credential_requirement(caller) else {
@@ -586,15 +485,6 @@ const fn is_forwardable(credential: &Credential) -> bool {
     match credential {
         Credential::Anonymous | Credential::Token(_) => true,
         Credential::Certificate(_) | Credential::FrontProxy(_) => false,
-    }
-}
-
-fn acting_as(caller: Caller, request: ImpersonationRequest, headers: &HeaderMap) -> Caller {
-    Caller {
-        user: Arc::new(request.user),
-        impersonator: Some(caller.user),
-        impersonation: Arc::new(impersonation::only(headers)),
-        ..caller
     }
 }
 
