@@ -18,9 +18,9 @@ use super::caller::{Caller, CallerDenial, CallerRefusal, Continuity, Credential,
 use super::changes::RoleScope;
 use super::decisions::{CachedDecision, DecisionRules, Decisions};
 use super::digest::CredentialHasher;
-use super::followed::Followed;
+use super::followed::{AuthorizerState, Followed};
 use super::lease::Lease;
-use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
+use super::leases::{Confirmation, LeaseKey, LivenessCheck, RecheckTimes, Requirement};
 use super::policy::PolicyStore;
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey, QuestionMethod};
 use super::rechecks::Rechecks;
@@ -192,10 +192,25 @@ impl Guard {
         continuity: Continuity,
     ) -> Result<Caller, CallerDenial> {
         let authenticator = &self.0.authenticator;
-        let caller = authenticator
-            .authenticate(headers, peer, continuity)
-            .await?;
-        self.resolve_impersonation(caller, headers).await
+        let caller = authenticator.authenticate(headers, peer, continuity).await;
+        if matches!(caller, Err(CallerRefusal::Unauthorized)) {
+            self.expect_rejected(headers).await;
+        }
+        self.resolve_impersonation(caller?, headers).await
+    }
+
+    /// Has the streams of the request's tokens checked, as far as reviews have found these invalid.
+    async fn expect_rejected(&self, headers: &HeaderMap) {
+        let rechecks = &self.0.rechecks;
+        let tokens = self.0.authenticator.tokens();
+        for header in [bearer::authorization(headers), bearer::websocket(headers)] {
+            if let TokenHeader::Token(token) = header
+                && rechecks.may_depend_on(&token)
+                && tokens.is_rejected(&token).await
+            {
+                rechecks.token_rejected(&token);
+            }
+        }
     }
 
     /// Authorizes an access of a caller. All streams with the same access, caller and credential share the lease, which is revoked when
@@ -278,7 +293,10 @@ impl Guard {
             self.0.authenticator.tokens().user(token, caller.peer).await;
         match verdict {
             Ok(Some(user)) if user == *caller.authenticated() => Ok(asked_at),
-            Ok(None) => Err(CallerRefusal::Unauthorized),
+            Ok(None) => {
+                self.0.rechecks.token_rejected(token);
+                Err(CallerRefusal::Unauthorized)
+            }
             Err(ReviewError::Busy) => Err(CallerRefusal::Busy),
             // A user who has changed is another caller: the client tries again, and is authenticated anew.
             Ok(Some(_)) | Err(_) => Err(CallerRefusal::Unverified),
@@ -331,6 +349,12 @@ impl Guard {
         self.0.rechecks.bound_objects_deleted(uids);
     }
 
+    /// Notifies the guard that pods or service accounts were listed. Tokens that were reviewed before are reviewed again if they are bound to
+    /// what `is_live` says upstream does not have.
+    pub fn bound_objects_listed(&self, is_live: LivenessCheck) {
+        self.0.rechecks.bound_objects_listed(is_live);
+    }
+
     /// What the gateway notices by itself. The tasks that follow upstream write it.
     #[must_use]
     pub fn followed(&self) -> &Arc<Followed> {
@@ -359,6 +383,7 @@ impl Guard {
                 credentials: None,
                 user: Arc::default(),
                 access: Arc::new(no_access),
+                authorizers: AuthorizerState::Opaque,
             },
         };
         let requirements = vec![(requirement, Confirmation::credential(Instant::now()))];
@@ -446,6 +471,7 @@ impl Guard {
         match (&question.identity, &error) {
             (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.0.authenticator.tokens().forget(token).await;
+                self.0.rechecks.token_rejected(token);
                 return Err(Denial::Refused(CallerRefusal::Unauthorized));
             }
             (_, ReviewError::SelfReviewForbidden) => return Err(Denial::Unasked),

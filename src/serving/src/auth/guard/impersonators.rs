@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::{Denial, Guard, forbidden, is_forwardable};
+use super::{AuthorizerMode, Denial, Guard, forbidden, is_forwardable};
 use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
-use crate::auth::guard::AuthorizerMode;
 use crate::auth::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use crate::auth::leases::{Confirmation, Requirement};
 
