@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::authorizer_probe::AuthorizerProbe;
-use super::bound_objects::BoundObjectFeed;
+use super::bound_objects::{BoundObjectFeed, CacheLookup, DeletionReports};
 use super::node_impersonation::NodeFormProbe;
 use super::reloads::Reloads;
 use super::roles::RoleFeed;
@@ -54,7 +54,14 @@ pub(super) struct Callers {
 
 impl Callers {
     /// Starts the tasks that keep authorities, roles and permissions up to date.
-    pub(super) fn follow(self, tasks: &mut JoinSet<()>, reloads: &Reloads, metrics: &Metrics) {
+    /// `caches` finds the caches that tell of deleted pods and service accounts.
+    pub(super) fn follow(
+        self,
+        tasks: &mut JoinSet<()>,
+        reloads: &Reloads,
+        metrics: &Metrics,
+        caches: CacheLookup,
+    ) {
         let Self {
             guard,
             roles,
@@ -82,7 +89,7 @@ impl Callers {
         });
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            restart_on_end(TaskKind::BoundObjects, &ends, || bound_objects.run()).await;
+            restart_on_end(TaskKind::BoundObjects, &ends, || bound_objects.run(&caches)).await;
         });
     }
 }
@@ -150,11 +157,14 @@ pub(super) fn callers(
         settings.upstream_authorizers,
     );
     let nodes = NodeFormProbe::new(client, settings, &impersonator);
-    let deleted = guard.clone();
+    let (deleted, listed) = (guard.clone(), guard.clone());
     let bound_objects = BoundObjectFeed::new(
         client.clone(),
         Arc::clone(followed),
-        Arc::new(move |uids| deleted.bound_objects_deleted(uids)),
+        DeletionReports {
+            on_deleted: Arc::new(move |uids| deleted.bound_objects_deleted(uids)),
+            on_listed: Arc::new(move |is_live| listed.bound_objects_listed(is_live)),
+        },
     );
     let settings = settings.clone();
     Ok(Some(Callers {

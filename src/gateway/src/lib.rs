@@ -69,6 +69,7 @@ use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
+use crate::resource::Gvr;
 use crate::serve::{ConnectionTable, Service};
 use crate::serving_control::ServingControl;
 use crate::shutdown::Drain;
@@ -326,7 +327,9 @@ impl Gateway {
         serve_admin(&mut tasks, admin, state);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
-            callers.follow(&mut tasks, &reloads, &metrics);
+            let caching = Arc::clone(&registry);
+            let caches = Arc::new(move |gvr: &Gvr| caching.kept_cache(gvr));
+            callers.follow(&mut tasks, &reloads, &metrics, caches);
         }
         tasks.spawn(end_watches(Arc::clone(&registry), drain.clone()));
         let service = service.audited(audit.clone());

@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::api_services::ApiServiceFeed;
+use super::bound_objects::KeptCache;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
 use super::forwarded::{HoldingBody, begin_talk};
@@ -225,12 +226,20 @@ impl Registry {
 
     /// Whether a cache of the resource is ready, in any encoding.
     fn has_cache(&self, gvr: &Gvr) -> bool {
+        self.kept_cache(gvr).is_some()
+    }
+
+    /// The cache of a resource that is ready, in any encoding.
+    pub(super) fn kept_cache(&self, gvr: &Gvr) -> Option<KeptCache> {
         [Encoding::Json, Encoding::Protobuf]
             .into_iter()
-            .any(|encoding| {
+            .find_map(|encoding| {
                 let gvr = gvr.clone();
-                let slot = self.existing_slot(&CacheKey { gvr, encoding });
-                slot.is_some_and(|slot| slot.served().is_some())
+                let slot = self.existing_slot(&CacheKey { gvr, encoding })?;
+                Some(KeptCache {
+                    cache: slot.served()?.cache,
+                    age: slot.recorder.age.now(),
+                })
             })
     }
 

@@ -7,6 +7,7 @@ use kube_fanout::auth::authorizer::Authorizer as _;
 use kube_fanout::auth::authorizer::UpstreamAuthorizer;
 use kube_fanout::auth::caller::BearerToken;
 use kube_fanout::auth::digest::CredentialHasher;
+use kube_fanout::auth::followed::AuthorizerState;
 use kube_fanout::auth::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use kube_fanout::auth::token_review::{TokenAuthenticator as _, TokenReviewMethod, UpstreamTokens};
 use kube_fanout::auth::upstream::{ReviewPurpose, Reviewer};
@@ -27,20 +28,24 @@ async fn a_new_token_is_reviewed_over_a_connection_that_no_other_review_shares()
     let tokens = UpstreamTokens::new(Arc::clone(&reviewer), method, metrics);
     let token = BearerToken::new("of-somebody").unwrap();
     let authorizer = UpstreamAuthorizer::new(reviewer);
+    let digest = CredentialHasher::new(&[7; 32]).token(&token);
     let question = AccessQuestion {
         identity: QuestionIdentity::Caller {
             token: token.clone(),
+            owner: Arc::default(),
             impersonation: Arc::default(),
+            digest,
         },
         subject: Arc::default(),
         payer: Peer::default(),
         key: QuestionKey {
-            credentials: Some(CredentialHasher::new(&[7; 32]).token(&token)),
+            credentials: Some(digest),
             user: Arc::default(),
             access: Arc::new(Access::Path {
                 verb: "get".to_owned(),
                 path: "/version".to_owned(),
             }),
+            authorizers: AuthorizerState::Opaque,
         },
     };
     for _ in 0..2 {

@@ -13,7 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::cache::samples::Sample;
+use crate::auth::user::User;
+use crate::cache::WatchCache;
+use crate::cache::samples::{Recorder, Sample, World};
 use crate::upstream::client::ConnectSource;
 use crate::upstream::driver::samples::scripted::{
     Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
@@ -27,6 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 struct Stage {
     followed: Arc<Followed>,
     told: Arc<Mutex<Vec<Box<str>>>>,
+    listed: Arc<Mutex<Option<LivenessCheck>>>,
+    /// The cache of pods, with its age.
+    cache: Arc<Mutex<Option<(Arc<WatchCache>, Duration)>>>,
     requests: Receiver<Asked>,
     /// Requests that came before the one that a test waited for.
     early: Vec<Asked>,
@@ -38,19 +43,28 @@ impl Stage {
         let (script, requests) = Script::new();
         let followed = Arc::<Followed>::default();
         let told = Arc::<Mutex<Vec<Box<str>>>>::default();
-        let deleted = Arc::clone(&told);
-        let feed = BoundObjectFeed::new(
-            script,
-            Arc::clone(&followed),
-            Arc::new(move |uids| deleted.lock().extend(uids)),
-        );
+        let listed = Arc::<Mutex<Option<LivenessCheck>>>::default();
+        let cache = Arc::<Mutex<Option<(Arc<WatchCache>, Duration)>>>::default();
+        let (deletions, lists) = (Arc::clone(&told), Arc::clone(&listed));
+        let reports = DeletionReports {
+            on_deleted: Arc::new(move |uids| deletions.lock().extend(uids)),
+            on_listed: Arc::new(move |is_live| *lists.lock() = Some(is_live)),
+        };
+        let feed = BoundObjectFeed::new(script, Arc::clone(&followed), reports);
+        let kept = Arc::clone(&cache);
+        let caches: CacheLookup = Arc::new(move |gvr| {
+            let kept = kept.lock().clone().filter(|_| &*gvr.resource == "pods");
+            kept.map(|(cache, age)| KeptCache { cache, age })
+        });
         let mut running = JoinSet::new();
         running.spawn(async move {
-            feed.run().await;
+            feed.run(&caches).await;
         });
         Self {
             followed,
             told,
+            listed,
+            cache,
             requests,
             early: Vec::new(),
             _running: running,
@@ -89,6 +103,19 @@ impl Stage {
         advance(CONTACT_PERIOD).await;
         settled().await;
         self.followed.has_bound_objects()
+    }
+
+    /// Whether a token that is bound to this pod is live, by the last list.
+    fn is_live(&self, pod: &str) -> bool {
+        let key = "authentication.kubernetes.io/pod-uid".to_owned();
+        let user = User {
+            name: "system:serviceaccount:a:default".to_owned(),
+            uid: "u2".to_owned(),
+            extra: [(key, vec![pod.to_owned()])].into(),
+            ..User::default()
+        };
+        let listed = self.listed.lock();
+        listed.as_ref().unwrap()(&user)
     }
 
     #[track_caller]
@@ -164,7 +191,72 @@ async fn deletions_that_no_watch_brought_are_found_by_the_next_list() {
         marker(9),
     ];
     push(&pods, &replaced).await;
-    stage.expect_told(&["u2"]);
+    stage.expect_told(&[]);
+    assert!(stage.is_live("u1") && stage.is_live("u7") && !stage.is_live("u2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_live_while_both_its_pod_and_its_account_are() {
+    let mut stage = Stage::start();
+    let (pods, accounts) = stage.streams().await;
+    push(&pods, &[line("ADDED", "a/x", 1, 3), marker(5)]).await;
+    // Accounts are not known yet.
+    assert!(stage.is_live("u1") && !stage.is_live("u3"));
+    push(&accounts, &[line("ADDED", "a/default", 2, 3), marker(5)]).await;
+    assert!(stage.is_live("u1") && !stage.is_live("u3"));
+    push(&accounts, &[line("DELETED", "a/default", 2, 6)]).await;
+    assert!(!stage.is_live("u1"));
+}
+
+/// Before 200 kubelets a second watch of pods would cost upstream more than the gateway saves.
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_clients_use_takes_the_place_of_the_watch_and_gives_it_back() {
+    let mut stage = Stage::start();
+    let (pods, accounts) = stage.streams().await;
+    push(&pods, &[line("ADDED", "a/x", 1, 3), marker(5)]).await;
+    push(&accounts, &[line("ADDED", "a/default", 2, 3), marker(5)]).await;
+    assert!(stage.is_followed().await);
+
+    let mut world = World::new(7, 100, Arc::<Recorder>::default());
+    let changes = vec![world.write("a/y", None), world.write("a/z", None)];
+    world.apply(changes);
+    let [y, z] = ["a/y", "a/z"].map(|key| format!("u{}", world.state[key].uid));
+    let cache = Arc::clone(world.writer.cache());
+    *stage.cache.lock() = Some((Arc::clone(&cache), Duration::ZERO));
+    advance(READ_PERIOD).await;
+    settled().await;
+    assert!(pods.is_closed(), "upstream is watched once");
+    assert!(stage.is_live(&y) && stage.is_live(&z));
+    assert!(!stage.is_live("u1"), "it went before the cache took over");
+    let deletion = world.delete("a/y").unwrap();
+    world.apply(vec![deletion]);
+    advance(READ_PERIOD).await;
+    settled().await;
+    stage.expect_told(&[&y]);
+
+    // The cache ends; what is deleted until the watch has listed is in no event.
+    *stage.cache.lock() = None;
+    stage.listed.lock().take();
+    let pods = stage.request("pods").await;
+    assert!(stage.followed.has_bound_objects());
+    assert!(stage.listed.lock().is_none());
+    push(&pods.open(), &[line("ADDED", "a/x", 1, 3), marker(500)]).await;
+    assert!(stage.is_live("u1") && !stage.is_live(&z));
+    stage.expect_told(&[]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_upstream_has_not_proven_for_long_is_not_relied_on() {
+    let mut stage = Stage::start();
+    let world = World::new(7, 100, Arc::<Recorder>::default());
+    let cache = Arc::clone(world.writer.cache());
+    *stage.cache.lock() = Some((Arc::clone(&cache), Duration::ZERO));
+    let accounts = stage.request("serviceaccounts").await.open();
+    push(&accounts, &[marker(5)]).await;
+    assert!(stage.is_followed().await);
+    assert!(stage.early.is_empty(), "pods are not read upstream");
+    *stage.cache.lock() = Some((cache, Duration::from_secs(180)));
+    assert!(!stage.is_followed().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,14 +319,15 @@ async fn an_api_server_tells_which_pod_and_which_service_account_is_gone() {
     let client = Client::connect(source).await.unwrap();
     let followed = Arc::<Followed>::default();
     let (send, mut told) = mpsc::channel(16);
-    let feed = BoundObjectFeed::new(
-        client,
-        Arc::clone(&followed),
-        Arc::new(move |uids| send.try_send(uids).unwrap()),
-    );
+    let reports = DeletionReports {
+        on_deleted: Arc::new(move |uids| send.try_send(uids).unwrap()),
+        on_listed: Arc::new(|_| {}),
+    };
+    let feed = BoundObjectFeed::new(client, Arc::clone(&followed), reports);
+    let caches: CacheLookup = Arc::new(|_| None);
     let mut running = JoinSet::new();
     running.spawn(async move {
-        feed.run().await;
+        feed.run(&caches).await;
     });
     let is_followed = async {
         while !followed.has_bound_objects() {

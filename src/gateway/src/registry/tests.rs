@@ -531,12 +531,15 @@ async fn a_ready_cache_serves_what_discovery_lacks_until_it_is_missing_twice() {
     let cache = served(&registry, &key).await;
     registry.discovered(Discovery::default());
     assert!(registry.may_serve(&key.gvr));
+    let kept = registry.kept_cache(&key.gvr).unwrap();
+    assert!(Arc::ptr_eq(&kept.cache, &cache.cache));
     assert!(
         !registry.may_serve(&Gvr::new("", "v1", "pods")),
         "it has no cache"
     );
     registry.discovered(Discovery::default());
     assert!(cache.hub.is_closed() && !registry.may_serve(&key.gvr));
+    assert!(registry.kept_cache(&key.gvr).is_none());
 }
 
 #[tokio::test]

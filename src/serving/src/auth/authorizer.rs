@@ -44,6 +44,7 @@ impl UpstreamAuthorizer {
             QuestionIdentity::Caller {
                 token,
                 impersonation,
+                ..
             } => ReviewIdentity::Caller {
                 token: Some(token),
                 impersonation,

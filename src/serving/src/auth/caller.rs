@@ -85,7 +85,7 @@ impl std::fmt::Debug for Credential {
 }
 
 /// A bearer token. `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BearerToken(HeaderValue);
 
 impl BearerToken {

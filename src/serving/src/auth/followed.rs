@@ -1,10 +1,7 @@
 //! What the gateway notices by itself, so that it need not ask for it again and again. Tasks that follow upstream write it; the checks of
 //! open streams read it. Until somebody says otherwise, nothing is followed.
 
-use std::time::Duration;
-
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 /// Which of upstream's decisions follow from what the gateway watches.
 #[derive(Debug, Default)]
@@ -13,17 +10,16 @@ pub struct Followed {
     authorizers: Mutex<Authorizers>,
 }
 
-/// What is known of upstream's authorizers, and since when.
+/// What is known of upstream's authorizers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Authorizers {
     state: AuthorizerState,
-    opaque_since: Option<Instant>,
     /// Two tokens of one user got different answers.
     is_contradicted: bool,
 }
 
 /// Whether roles and the rules for nodes explain all decisions of upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AuthorizerState {
     /// Something else may decide too, such as a webhook, or nobody has found out. Each decision holds for one user with all its attributes.
     #[default]
@@ -53,14 +49,9 @@ impl Followed {
     /// Sets what is known of upstream's authorizers.
     pub fn set_authorizers(&self, state: AuthorizerState) {
         let mut authorizers = self.authorizers.lock();
-        if authorizers.is_contradicted {
-            return;
+        if !authorizers.is_contradicted {
+            authorizers.state = state;
         }
-        authorizers.state = state;
-        authorizers.opaque_since = match state {
-            AuthorizerState::Transparent => None,
-            AuthorizerState::Opaque => authorizers.opaque_since.or_else(|| Some(Instant::now())),
-        };
     }
 
     /// Records that upstream answered two tokens of one user differently: its authorizers count as opaque until the end of the process.
@@ -68,7 +59,6 @@ impl Followed {
         let mut authorizers = self.authorizers.lock();
         *authorizers = Authorizers {
             state: AuthorizerState::Opaque,
-            opaque_since: Some(Instant::now()),
             is_contradicted: true,
         };
     }
@@ -78,34 +68,18 @@ impl Followed {
     pub fn is_contradicted(&self) -> bool {
         self.authorizers.lock().is_contradicted
     }
-
-    /// For how long upstream's authorizers have been opaque; zero if they are not, or never were transparent.
-    #[must_use]
-    pub fn opaque_for(&self) -> Duration {
-        let authorizers = self.authorizers.lock();
-        authorizers
-            .opaque_since
-            .map_or(Duration::ZERO, |since| since.elapsed())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn what_is_not_known_counts_as_opaque() {
+    #[test]
+    fn what_is_not_known_counts_as_opaque() {
         let followed = Followed::default();
         assert_eq!(followed.authorizers(), AuthorizerState::Opaque);
-        assert_eq!(followed.opaque_for(), Duration::ZERO);
         followed.set_authorizers(AuthorizerState::Transparent);
         assert_eq!(followed.authorizers(), AuthorizerState::Transparent);
-        followed.set_authorizers(AuthorizerState::Opaque);
-        tokio::time::advance(Duration::from_secs(5)).await;
-        followed.set_authorizers(AuthorizerState::Opaque);
-        assert_eq!(followed.opaque_for(), Duration::from_secs(5));
-        followed.set_authorizers(AuthorizerState::Transparent);
-        assert_eq!(followed.opaque_for(), Duration::ZERO);
         followed.contradict();
         followed.set_authorizers(AuthorizerState::Transparent);
         assert_eq!(followed.authorizers(), AuthorizerState::Opaque, "for good");

@@ -1,6 +1,8 @@
 //! The entry point of `auth`. The guard authenticates callers, authorizes their requests, and revokes the leases of open streams that are
 //! no longer permitted.
 
+mod impersonators;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +18,9 @@ use super::caller::{Caller, CallerDenial, CallerRefusal, Continuity, Credential,
 use super::changes::RoleScope;
 use super::decisions::{CachedDecision, DecisionRules, Decisions};
 use super::digest::CredentialHasher;
-use super::followed::Followed;
-use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
+use super::followed::{AuthorizerState, Followed};
 use super::lease::Lease;
-use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
+use super::leases::{Confirmation, LeaseKey, LivenessCheck, RecheckTimes, Requirement};
 use super::policy::PolicyStore;
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey, QuestionMethod};
 use super::rechecks::Rechecks;
@@ -191,10 +192,25 @@ impl Guard {
         continuity: Continuity,
     ) -> Result<Caller, CallerDenial> {
         let authenticator = &self.0.authenticator;
-        let caller = authenticator
-            .authenticate(headers, peer, continuity)
-            .await?;
-        self.resolve_impersonation(caller, headers).await
+        let caller = authenticator.authenticate(headers, peer, continuity).await;
+        if matches!(caller, Err(CallerRefusal::Unauthorized)) {
+            self.expect_rejected(headers).await;
+        }
+        self.resolve_impersonation(caller?, headers).await
+    }
+
+    /// Has the streams of the request's tokens checked, as far as reviews have found these invalid.
+    async fn expect_rejected(&self, headers: &HeaderMap) {
+        let rechecks = &self.0.rechecks;
+        let tokens = self.0.authenticator.tokens();
+        for header in [bearer::authorization(headers), bearer::websocket(headers)] {
+            if let TokenHeader::Token(token) = header
+                && rechecks.may_depend_on(&token)
+                && tokens.is_rejected(&token).await
+            {
+                rechecks.token_rejected(&token);
+            }
+        }
     }
 
     /// Authorizes an access of a caller. All streams with the same access, caller and credential share the lease, which is revoked when
@@ -277,7 +293,10 @@ impl Guard {
             self.0.authenticator.tokens().user(token, caller.peer).await;
         match verdict {
             Ok(Some(user)) if user == *caller.authenticated() => Ok(asked_at),
-            Ok(None) => Err(CallerRefusal::Unauthorized),
+            Ok(None) => {
+                self.0.rechecks.token_rejected(token);
+                Err(CallerRefusal::Unauthorized)
+            }
             Err(ReviewError::Busy) => Err(CallerRefusal::Busy),
             // A user who has changed is another caller: the client tries again, and is authenticated anew.
             Ok(Some(_)) | Err(_) => Err(CallerRefusal::Unverified),
@@ -330,6 +349,12 @@ impl Guard {
         self.0.rechecks.bound_objects_deleted(uids);
     }
 
+    /// Notifies the guard that pods or service accounts were listed. Tokens that were reviewed before are reviewed again if they are bound to
+    /// what `is_live` says upstream does not have.
+    pub fn bound_objects_listed(&self, is_live: LivenessCheck) {
+        self.0.rechecks.bound_objects_listed(is_live);
+    }
+
     /// What the gateway notices by itself. The tasks that follow upstream write it.
     #[must_use]
     pub fn followed(&self) -> &Arc<Followed> {
@@ -340,108 +365,6 @@ impl Guard {
     #[must_use]
     pub fn authenticator(&self) -> &Arc<Authenticator> {
         &self.0.authenticator
-    }
-
-    /// [`Self::impersonating`], with who asked and for whom.
-    async fn resolve_impersonation(
-        &self,
-        caller: Caller,
-        headers: &HeaderMap,
-    ) -> Result<Caller, CallerDenial> {
-        let user = Arc::clone(&caller.user);
-        let resolved = self.impersonating(caller, headers).await;
-        resolved.map_err(|refusal| {
-            let request = ImpersonationRequest::from_headers(headers).ok().flatten();
-            CallerDenial {
-                refusal,
-                user: Some(user),
-                impersonated: request.map(|request| Arc::new(request.user)),
-            }
-        })
-    }
-
-    /// The caller with the user that its impersonation headers name; the caller itself if there are none. Checks that the impersonation
-    /// is allowed, unless upstream does so later.
-    async fn impersonating(
-        &self,
-        caller: Caller,
-        headers: &HeaderMap,
-    ) -> Result<Caller, CallerRefusal> {
-        let is_forwardable = is_forwardable(&caller.credential);
-        let request = match ImpersonationRequest::from_headers(headers) {
-            Ok(None) => return Ok(caller),
-            Ok(Some(request)) => request,
-            // Upstream gets the same headers and responds with its own error.
-            Err(_) if is_forwardable => return Err(CallerRefusal::Forward),
-            Err(ImpersonationError::WithoutUser { message }) => {
-                return Err(CallerRefusal::BadRequest { message });
-            }
-            Err(error @ (ImpersonationError::NotText | ImpersonationError::TooManyParts)) => {
-                return Err(CallerRefusal::Failed {
-                    message: error.to_string(),
-                });
-            }
-        };
-        if self.0.settings.mode == AuthorizerMode::SelfCheck && is_forwardable {
-            return Ok(acting_as(caller, request, headers));
-        }
-        for part in &request.parts {
-            let denial = match self.question(&caller, part.clone()) {
-                Some(question) => self.decide(&question).await.err(),
-                None => Some(Denial::Unasked),
-            };
-            match denial {
-                None => {}
-                Some(Denial::Refused(refusal)) => return Err(refusal),
-                // Upstream may allow it by the verbs of constrained impersonation, and its error messages mention them.
-                Some(Denial::Denied(_) | Denial::Unasked) if is_forwardable => {
-                    return Err(CallerRefusal::Forward);
-                }
-                Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
-                // Not forwarded: upstream would not see the impersonator's credential.
-                Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),
-            }
-        }
-        Ok(acting_as(caller, request, headers))
-    }
-
-    /// Adds each right of an impersonator, if the caller is one.
-    async fn add_rights_of_impersonator(
-        &self,
-        caller: &Caller,
-        requirements: &mut Vec<(Requirement, Confirmation)>,
-    ) -> Result<(), CallerRefusal> {
-        let Some(impersonator) = &caller.impersonator else {
-            return Ok(());
-        };
-        let parts = ImpersonationRequest::from_headers(&caller.impersonation)
-            .ok()
-            .flatten()
-            .map_or_else(Vec::new, |one| one.parts);
-        let impersonator = Caller {
-            user: Arc::clone(impersonator),
-            impersonator: None,
-            ..caller.clone()
-        };
-        let mut decisions = Vec::new();
-        for part in parts {
-            let question = self
-                .question(&impersonator, part.clone())
-                .ok_or(CallerRefusal::Forward)?;
-            match self.decide(&question).await {
-                Ok(decision) => decisions.push((question, decision)),
-                Err(Denial::Refused(refusal)) => return Err(refusal),
-                Err(Denial::Unasked) => return Err(forbidden(&impersonator, &part, String::new())),
-                Err(Denial::Denied(reason)) => {
-                    return Err(forbidden(&impersonator, &part, reason));
-                }
-            }
-        }
-        // Only now is it known whether roles changed meanwhile.
-        let rights = decisions.into_iter();
-        requirements
-            .extend(rights.map(|(question, decision)| self.requirement(question, &decision)));
-        Ok(())
     }
 
     /// A lease that depends only on the caller's credential. All forwarded requests with the same credential share it.
@@ -460,6 +383,7 @@ impl Guard {
                 credentials: None,
                 user: Arc::default(),
                 access: Arc::new(no_access),
+                authorizers: AuthorizerState::Opaque,
             },
         };
         let requirements = vec![(requirement, Confirmation::credential(Instant::now()))];
@@ -547,6 +471,7 @@ impl Guard {
         match (&question.identity, &error) {
             (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.0.authenticator.tokens().forget(token).await;
+                self.0.rechecks.token_rejected(token);
                 return Err(Denial::Refused(CallerRefusal::Unauthorized));
             }
             (_, ReviewError::SelfReviewForbidden) => return Err(Denial::Unasked),
@@ -586,15 +511,6 @@ const fn is_forwardable(credential: &Credential) -> bool {
     match credential {
         Credential::Anonymous | Credential::Token(_) => true,
         Credential::Certificate(_) | Credential::FrontProxy(_) => false,
-    }
-}
-
-fn acting_as(caller: Caller, request: ImpersonationRequest, headers: &HeaderMap) -> Caller {
-    Caller {
-        user: Arc::new(request.user),
-        impersonator: Some(caller.user),
-        impersonation: Arc::new(impersonation::only(headers)),
-        ..caller
     }
 }
 

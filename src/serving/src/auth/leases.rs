@@ -2,7 +2,9 @@
 //! requirement, which is checked once for all of them. Time is an argument; `rechecks` runs the checks.
 
 mod confirmation;
+mod gone_objects;
 mod record;
+mod rejected_tokens;
 mod requirement;
 mod times;
 
@@ -19,15 +21,19 @@ use super::caller::BearerToken;
 use super::changes::{ScopeSet, UserHash};
 use super::digest::Digest;
 use super::explanation::{Coverage, Explanation};
+use super::followed::AuthorizerState;
 use super::lease::{Lease, WeakLease};
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::user::User;
 use crate::fairness::Peer;
 
 pub use confirmation::Confirmation;
+use gone_objects::GoneObjects;
+pub use gone_objects::LivenessCheck;
 pub use record::CheckCause;
 use record::{DependentLease, LeaseRecord};
-pub use requirement::{Requirement, RequirementKey};
+use rejected_tokens::RejectedTokens;
+pub use requirement::{OwnedToken, Requirement, RequirementKey};
 pub use times::RecheckTimes;
 
 /// Streams with equal keys have the same lease.
@@ -47,8 +53,8 @@ pub struct Leases {
     times: RecheckTimes,
     leases: HashMap<LeaseKey, LeaseEntry, RandomState>,
     requirements: HashMap<RequirementKey, LeaseRecord, RandomState>,
-    /// Uids of pods and service accounts that are gone, with the time from which upstream refuses their tokens.
-    deleted: HashMap<Box<str>, Instant, RandomState>,
+    gone: GoneObjects,
+    tokens: RejectedTokens,
     /// Number of entries at which dropped and revoked leases are swept out before another one is added.
     sweep_len: usize,
     /// The number of the last check.
@@ -122,7 +128,8 @@ impl Leases {
             times,
             leases: HashMap::default(),
             requirements: HashMap::default(),
-            deleted: HashMap::default(),
+            gone: GoneObjects::default(),
+            tokens: RejectedTokens::default(),
             sweep_len: SWEEP_LEN_MIN,
             check_number: 0,
         }
@@ -189,6 +196,7 @@ impl Leases {
                 record
             }
             Entry::Vacant(new) => {
+                self.tokens.know(&requirement);
                 new.insert(LeaseRecord::new(requirement, confirmation, self.times, now))
             }
         }
@@ -223,11 +231,15 @@ impl Leases {
     /// happened. Drops entries without leases. A check that is late has not failed: with many streams, or a slow upstream, it may have
     /// to wait.
     ///
-    /// With `is_opaque`, answers to one token no longer count for another: leases that stand on such an answer are revoked.
-    pub fn scan(&mut self, is_opaque: bool, now: Instant) -> LeaseScan {
+    /// With `Opaque`, the answer to one token no longer counts for another: each token is asked about by itself from now on.
+    pub fn scan(&mut self, authorizers: AuthorizerState, now: Instant) -> LeaseScan {
         let mut scan = LeaseScan::default();
         let grace = self.times.grace;
-        self.expect_deleted(now);
+        if authorizers == AuthorizerState::Opaque {
+            self.part_shared(now);
+        }
+        self.expect_gone(now);
+        self.expect_rejected(now);
         self.leases.retain(|key, entry| {
             let lease = entry.lease.upgrade().filter(|lease| !lease.is_revoked());
             let Some(lease) = lease else {
@@ -255,9 +267,6 @@ impl Leases {
             if !record.leases.iter().any(DependentLease::is_held) {
                 return true;
             }
-            if is_opaque {
-                scan.revoked += record.revoke(DependentLease::stands_on_another);
-            }
             if record.is_over(grace, now) {
                 scan.revoked += record.revoke(|_| true);
                 return false;
@@ -267,6 +276,8 @@ impl Leases {
             true
         });
         self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
+        let requirements = self.requirements.values().map(|record| &record.requirement);
+        self.tokens.prune(self.requirements.len(), requirements);
         scan
     }
 
@@ -363,7 +374,7 @@ impl Leases {
     }
 
     /// Records that upstream rejected the token in whose name a shared access was asked about: the leases of that token are revoked, its
-    /// other leases are checked now, and the access is asked about in another name. Returns the number of revoked leases with streams.
+    /// other leases are checked soon, and the access is asked about in another name. Returns the number of revoked leases with streams.
     pub fn reject_asker(
         &mut self,
         key: &RequirementKey,
@@ -382,14 +393,64 @@ impl Leases {
             });
             record.ask_another(number, now);
         }
+        self.tokens.reject(rejected);
+        revoked
+    }
+
+    /// Whether leases may depend on this token.
+    #[must_use]
+    pub fn may_depend_on(&self, token: &BearerToken) -> bool {
+        self.tokens.is_known(token)
+    }
+
+    /// Records that upstream rejected a token: what depends on it is checked at the next scan.
+    pub fn reject_token(&mut self, token: &BearerToken) {
+        self.tokens.reject(token);
+    }
+
+    /// Makes due what depends on rejected tokens. One pass for all of them.
+    fn expect_rejected(&mut self, now: Instant) {
+        let Some(rejected) = self.tokens.take() else {
+            return;
+        };
         for record in self.requirements.values_mut() {
-            if let Requirement::Token { token, .. } = &record.requirement
-                && token == rejected
-            {
+            let token = record.requirement.token();
+            if token.is_some_and(|one| rejected.contains(one.token)) {
                 record.expect(now);
             }
         }
-        revoked
+    }
+
+    /// Has each lease depend on an answer to its own token, instead of one that counts for all tokens of the user. The old answers stand
+    /// until the new questions are due.
+    fn part_shared(&mut self, now: Instant) {
+        let shared: Vec<_> = self
+            .requirements
+            .extract_if(|key, _| match key {
+                RequirementKey::Access(key) => key.authorizers == AuthorizerState::Transparent,
+                RequirementKey::Token(..) | RequirementKey::Certificate(_) => false,
+            })
+            .collect();
+        for (_, record) in shared {
+            let confirmation = Confirmation {
+                at: record.confirmed_at,
+                is_doubtful: record.event_at.is_some(),
+                explanation: record.explanation,
+            };
+            for dependent in record.leases {
+                let Some(question) = &dependent.question else {
+                    continue;
+                };
+                let question = question.of_one_token();
+                let requirement = Requirement::Access(question.clone());
+                let own = self.record(requirement, confirmation, now);
+                own.failing = own.failing.or(record.failing);
+                own.leases.push(DependentLease {
+                    question: Some(question),
+                    ..dependent
+                });
+            }
+        }
     }
 
     /// Makes due what these users may do.
@@ -447,38 +508,27 @@ impl Leases {
 
     /// Records that pods or service accounts are gone. Upstream believes their tokens for some seconds more, so these are reviewed after that.
     pub fn delete_bound_objects(&mut self, uids: Vec<Box<str>>, now: Instant) {
-        for uid in uids {
-            if self.deleted.len() < DELETED_MAX {
-                self.deleted.insert(uid, now + DELETED_DELAY);
-            }
-        }
+        self.gone.delete(uids, now);
+    }
+
+    /// Records that pods or service accounts were listed. Tokens that were reviewed before, and are bound to what upstream does not have, are
+    /// reviewed again: nobody may have noticed that it came and went.
+    pub fn list_bound_objects(&mut self, is_live: LivenessCheck, now: Instant) {
+        self.gone.list(is_live, now);
     }
 
     /// Makes the tokens due that are bound to what is gone, also those that were reviewed shortly after the deletion.
-    fn expect_deleted(&mut self, now: Instant) {
-        if self.deleted.is_empty() {
+    fn expect_gone(&mut self, now: Instant) {
+        if !self.gone.expire(now) {
             return;
         }
-        self.deleted
-            .retain(|_, gone_at| now.saturating_duration_since(*gone_at) < DELETED_KEPT);
         for record in self.requirements.values_mut() {
-            let user = match &record.requirement {
-                Requirement::Token { user, .. } => user,
-                // The answer to a caller's own review says that its token is valid, too.
-                Requirement::Access(question) if !question.key.is_shared() => &question.key.user,
-                Requirement::Access(_) | Requirement::Certificate { .. } => continue,
+            let Some(OwnedToken { owner, .. }) = record.requirement.token() else {
+                continue;
             };
-            let uids = [user.pod_uid(), Some(&user.uid)];
-            let gone_at = uids
-                .into_iter()
-                .flatten()
-                .filter_map(|uid| self.deleted.get(uid))
-                .min();
-            if let Some(gone_at) = gone_at.filter(|gone_at| record.confirmed_at < **gone_at) {
-                let gone_at = *gone_at;
-                if !record.is_event_checked() {
-                    record.expect(gone_at);
-                }
+            let at = self.gone.review_at(owner, record.confirmed_at, now);
+            if let Some(at) = at.filter(|_| !record.is_event_checked()) {
+                record.expect(at);
             }
         }
     }
@@ -528,13 +578,6 @@ impl Leases {
 const RESUMED_MAX: Duration = Duration::from_secs(30);
 /// Leases of longer questions, in bytes, are not kept for streams that resume.
 const RESUMED_TEXT_LEN_MAX: usize = 2048;
-
-/// From the deletion of a pod or a service account to the review of its tokens: the API server remembers tokens for 10 s.
-const DELETED_DELAY: Duration = Duration::from_secs(11);
-/// How long uids of what is gone are kept: longer than the review of a token counts for new requests, and those may take.
-const DELETED_KEPT: Duration = Duration::from_secs(300);
-/// Maximum number of such uids. Tokens of further ones are reviewed within the hour.
-const DELETED_MAX: usize = 200_000;
 
 /// Minimum number of entries before a sweep.
 const SWEEP_LEN_MIN: usize = 1024;

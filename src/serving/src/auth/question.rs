@@ -35,9 +35,38 @@ pub enum QuestionIdentity {
     Caller {
         /// The caller's token.
         token: BearerToken,
+        /// The token's user, who may impersonate the one who performs the access.
+        owner: Arc<User>,
         /// The caller's impersonation headers.
         impersonation: Arc<HeaderMap>,
+        /// The digest of both.
+        digest: Digest,
     },
+}
+
+impl AccessQuestion {
+    /// The same question, with an answer that counts for no other token of the user.
+    #[must_use]
+    pub fn of_one_token(&self) -> Self {
+        let access = Arc::clone(&self.key.access);
+        Self {
+            key: own_key(&self.identity, &self.subject, access),
+            ..self.clone()
+        }
+    }
+}
+
+/// The key of a question whose answer counts for no other token of the user.
+fn own_key(identity: &QuestionIdentity, subject: &Arc<User>, access: Arc<Access>) -> QuestionKey {
+    QuestionKey {
+        credentials: match identity {
+            QuestionIdentity::Gateway | QuestionIdentity::Impersonated => None,
+            QuestionIdentity::Caller { digest, .. } => Some(*digest),
+        },
+        user: Arc::clone(subject),
+        access,
+        authorizers: AuthorizerState::Opaque,
+    }
 }
 
 /// The cache key of a question. Questions with equal keys have the same answer.
@@ -49,6 +78,8 @@ pub struct QuestionKey {
     pub user: Arc<User>,
     /// The access; shared, because many tables have the key.
     pub access: Arc<Access>,
+    /// What upstream's authorizers are taken for. If they become opaque, the answers of before count for nobody who asks then.
+    pub authorizers: AuthorizerState,
 }
 
 impl QuestionKey {
@@ -123,38 +154,33 @@ impl QuestionMethod {
     ) -> Option<AccessQuestion> {
         let is_shared =
             authorizers == AuthorizerState::Transparent && caller.impersonator.is_none();
-        let subject = Arc::clone(&caller.user);
-        let user = match is_shared {
-            true => subject.principal(),
-            false => Arc::clone(&subject),
-        };
-        let payer = caller.peer;
-        let (identity, credentials) = match (self, &caller.credential) {
-            (Self::Review, _) => (QuestionIdentity::Gateway, None),
+        let identity = match (self, &caller.credential) {
+            (Self::Review, _) => QuestionIdentity::Gateway,
             (Self::SelfCheck, Credential::Anonymous) => return None,
             (Self::SelfCheck, Credential::Certificate(_) | Credential::FrontProxy(_)) => {
-                (QuestionIdentity::Impersonated, None)
+                QuestionIdentity::Impersonated
             }
-            (Self::SelfCheck, Credential::Token(token)) => {
-                let impersonation = Arc::clone(&caller.impersonation);
-                let digest = (!is_shared).then(|| hasher.digest(token, &impersonation));
-                let token = token.clone();
-                let identity = QuestionIdentity::Caller {
-                    token,
-                    impersonation,
-                };
-                (identity, digest)
-            }
+            (Self::SelfCheck, Credential::Token(token)) => QuestionIdentity::Caller {
+                token: token.clone(),
+                owner: Arc::clone(caller.authenticated()),
+                impersonation: Arc::clone(&caller.impersonation),
+                digest: hasher.digest(token, &caller.impersonation),
+            },
         };
-        let key = QuestionKey {
-            credentials,
-            user,
-            access: Arc::new(access),
+        let (subject, access) = (Arc::clone(&caller.user), Arc::new(access));
+        let key = match is_shared {
+            true => QuestionKey {
+                credentials: None,
+                user: subject.principal(),
+                access,
+                authorizers: AuthorizerState::Transparent,
+            },
+            false => own_key(&identity, &subject, access),
         };
         Some(AccessQuestion {
             identity,
             subject,
-            payer,
+            payer: caller.peer,
             key,
         })
     }

@@ -22,7 +22,9 @@ use super::changes::{RoleScope, ScopeSet, UserHash};
 use super::decisions::Decisions;
 use super::followed::Followed;
 use super::lease::Lease;
-use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
+use super::leases::{
+    Confirmation, LeaseKey, Leases, LivenessCheck, RecheckTimes, Requirement, RequirementKey,
+};
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::token_cache::DatedVerdict;
 use super::upstream::ReviewError;
@@ -168,6 +170,22 @@ impl Rechecks {
         self.leases().delete_bound_objects(uids, Instant::now());
     }
 
+    /// Notifies that pods or service accounts were listed; see [`Leases::list_bound_objects`].
+    pub fn bound_objects_listed(&self, is_live: LivenessCheck) {
+        self.leases().list_bound_objects(is_live, Instant::now());
+    }
+
+    /// Whether streams may depend on this token.
+    #[must_use]
+    pub fn may_depend_on(&self, token: &BearerToken) -> bool {
+        self.leases().may_depend_on(token)
+    }
+
+    /// A review found that this token is not valid: what depends on it is checked soon.
+    pub fn token_rejected(&self, token: &BearerToken) {
+        self.leases().reject_token(token);
+    }
+
     /// A new request was denied this access: streams with the same access are checked.
     pub fn request_denied(&self, key: &QuestionKey) {
         self.leases().expect_denied(key, Instant::now());
@@ -256,6 +274,7 @@ impl Rechecks {
                 if question.key.is_shared() {
                     return CheckResult::AskerRejected(token.clone());
                 }
+                self.token_rejected(token);
                 self.decisions.forget_one(&question.key).await;
                 CheckResult::Refused(Revocation::Unauthenticated)
             }

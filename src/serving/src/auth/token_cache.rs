@@ -125,6 +125,13 @@ impl TokenCache {
         (Instant::now() < entry.ends_at).then_some((user, entry.dated.asked_at))
     }
 
+    /// Whether a review of the last seconds has found this token invalid.
+    pub async fn is_rejected(&self, token: &BearerToken) -> bool {
+        let digest = self.shared.hasher.token(token);
+        let cached = self.shared.cached(&digest).await;
+        cached.is_some_and(|dated| matches!(dated.verdict, Ok(None)))
+    }
+
     /// Whether a review is recent enough for a new request.
     #[must_use]
     pub fn is_recent(asked_at: Instant) -> bool {

@@ -11,19 +11,19 @@ use crate::resource::{ByteSpan, ObjectParts};
 
 struct Stage {
     sink: UidSink,
-    contact: Arc<FeedContact>,
+    live: Arc<LiveUids>,
     told: Arc<Mutex<Vec<Box<str>>>>,
 }
 
 impl Stage {
     fn new() -> Self {
         let told = Arc::<Mutex<Vec<Box<str>>>>::default();
-        let contact = Arc::<FeedContact>::default();
         let deleted = Arc::clone(&told);
-        let on_deleted: OnDeleted = Arc::new(move |uids| deleted.lock().extend(uids));
+        let live = LiveUids::new(Arc::new(move |uids| deleted.lock().extend(uids)));
+        let live = Arc::new(live);
         Self {
-            sink: UidSink::new(on_deleted, Arc::clone(&contact)),
-            contact,
+            sink: UidSink::new(Arc::clone(&live)),
+            live,
             told,
         }
     }
@@ -50,8 +50,16 @@ impl Stage {
         assert_eq!(told, uids);
     }
 
+    /// Whether upstream may have these objects, and whether they were listed since the last call.
+    #[track_caller]
+    fn expect_live(&self, uids: &[&str], expected: &[bool], is_listed: bool) {
+        let live: Vec<bool> = uids.iter().map(|uid| self.live.may_have(uid)).collect();
+        assert_eq!(live, expected);
+        assert_eq!(self.live.contact.take_listed(), is_listed);
+    }
+
     fn is_current(&self) -> bool {
-        self.contact.is_current(Instant::now())
+        self.live.contact.is_current(Instant::now())
     }
 }
 
@@ -84,29 +92,31 @@ fn an_object_is_gone_when_upstream_deletes_it() {
 #[test]
 fn an_object_is_gone_when_a_later_list_lacks_it() {
     let mut stage = Stage::new();
-    stage.list(&[1, 2, 3], 5);
+    let uids = ["u1", "u2", "u4"];
+    stage.expect_live(&uids, &[true; 3], false);
+    stage.list(&[1, 2], 5);
+    stage.expect_live(&uids, &[true, true, false], true);
     stage.list(&[2, 4], 9);
-    stage.expect_told(&["u1", "u3"]);
-    stage.list(&[2, 4], 12);
-    stage.expect_told(&[]);
+    stage.expect_live(&uids, &[false, true, true], true);
     // A restored backup.
     stage.list(&[], 3);
-    stage.expect_told(&["u2", "u4"]);
+    stage.expect_live(&uids, &[false; 3], true);
+    stage.expect_told(&[]);
 }
 
 #[test]
-fn a_list_that_is_cut_off_tells_nothing() {
+fn a_list_that_is_cut_off_changes_nothing() {
     let mut stage = Stage::new();
     stage.list(&[1, 2], 5);
     stage.sink.restart();
     stage.sink.initial(EventKind::Added, object(2, 1));
-    stage.expect_told(&[]);
+    stage.expect_live(&["u1", "u2"], &[true, true], true);
     stage.sink.restart();
     stage.sink.initial(EventKind::Added, object(1, 1));
     stage.sink.initial(EventKind::Added, object(2, 1));
     stage.sink.initial(EventKind::Deleted, object(2, 8));
     stage.sink.replace(ResourceVersion(8)).unwrap();
-    stage.expect_told(&["u2"]);
+    stage.expect_live(&["u1", "u2"], &[true, false], true);
 }
 
 #[test]
@@ -116,8 +126,7 @@ fn an_object_that_replaces_another_under_its_name_has_another_uid() {
     stage.live(EventKind::Deleted, 1, 6);
     stage.live(EventKind::Added, 2, 7);
     stage.expect_told(&["u1"]);
-    stage.list(&[3], 9);
-    stage.expect_told(&["u2"]);
+    stage.expect_live(&["u1", "u2"], &[false, true], true);
 }
 
 #[test]

@@ -94,6 +94,23 @@ impl Script {
         })));
     }
 
+    pub(in crate::auth) fn deny_pod(&self, uid: &'static str) {
+        self.state().exception = Some(Exception(Box::new(move |question| {
+            (question.subject.pod_uid() == Some(uid)).then(denied)
+        })));
+    }
+
+    /// Answers questions that are sent with this token as upstream does when it is not valid.
+    pub(in crate::auth) fn refuse_token(&self, secret: &'static str) {
+        self.state().exception = Some(Exception(Box::new(move |question| {
+            let is_refused = match &question.identity {
+                QuestionIdentity::Caller { token, .. } => token.secret() == secret,
+                QuestionIdentity::Gateway | QuestionIdentity::Impersonated => false,
+            };
+            is_refused.then_some(Err(ReviewError::Unauthorized))
+        })));
+    }
+
     /// The questions since the last call.
     pub(in crate::auth) fn asked(&self) -> Vec<(QuestionKey, ReviewPurpose)> {
         std::mem::take(&mut self.state().asked)
@@ -196,6 +213,7 @@ pub(in crate::auth) fn question(name: &str, access: Access) -> AccessQuestion {
             credentials: None,
             user: user(name),
             access: Arc::new(access),
+            authorizers: AuthorizerState::Opaque,
         },
     }
 }

@@ -400,9 +400,12 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     match &question.identity {
         QuestionIdentity::Caller {
             token,
+            owner,
             impersonation,
+            ..
         } => {
             assert_eq!(token.secret(), "janes-token");
+            assert_eq!(owner.name, "jane");
             assert_eq!(**impersonation, map(&[AS_JOE, AS_GROUP]));
         }
         other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use super::requirement::Requirement;
 use super::times::RecheckTimes;
 use crate::auth::explanation::{Coverage, Explanation};
 use crate::auth::lease::WeakLease;
-use crate::auth::question::{AccessQuestion, QuestionIdentity};
+use crate::auth::question::AccessQuestion;
 use crate::fairness::Peer;
 
 /// Why a requirement is checked.
@@ -321,19 +321,6 @@ impl LeaseRecord {
 }
 
 impl DependentLease {
-    /// Whether the answer to another token of the user may have counted for this one.
-    pub(super) fn stands_on_another(&self) -> bool {
-        self.question.as_ref().is_some_and(|question| {
-            let is_own_answer = match question.identity {
-                QuestionIdentity::Caller { .. } => !question.key.is_shared(),
-                QuestionIdentity::Gateway | QuestionIdentity::Impersonated => {
-                    question.subject == question.key.user
-                }
-            };
-            !is_own_answer
-        })
-    }
-
     /// Whether the lease is still referenced and not revoked.
     pub(super) fn is_valid(&self) -> bool {
         self.lease

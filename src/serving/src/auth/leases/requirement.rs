@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::auth::caller::{BearerToken, Credential};
 use crate::auth::digest::Digest;
-use crate::auth::question::{AccessQuestion, QuestionKey};
+use crate::auth::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use crate::auth::user::User;
 use crate::fairness::Peer;
 
@@ -35,6 +35,15 @@ pub enum Requirement {
     },
 }
 
+/// A token, and its user: the one who is authenticated, also if it impersonates another one.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnedToken<'a> {
+    /// The token.
+    pub token: &'a BearerToken,
+    /// Its user.
+    pub owner: &'a Arc<User>,
+}
+
 /// Requirements with equal keys are the same requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RequirementKey {
@@ -53,6 +62,23 @@ impl Requirement {
         match self {
             Self::Access(_) => None,
             Self::Token { digest, .. } | Self::Certificate { digest, .. } => Some(*digest),
+        }
+    }
+
+    /// The token that has to be valid: the requirement's own, or that of a caller's own review.
+    #[must_use]
+    pub fn token(&self) -> Option<OwnedToken<'_>> {
+        match self {
+            Self::Token { token, user, .. } => Some(OwnedToken { token, owner: user }),
+            Self::Access(question) => match &question.identity {
+                QuestionIdentity::Caller { token, owner, .. } if !question.key.is_shared() => {
+                    Some(OwnedToken { token, owner })
+                }
+                QuestionIdentity::Caller { .. }
+                | QuestionIdentity::Gateway
+                | QuestionIdentity::Impersonated => None,
+            },
+            Self::Certificate { .. } => None,
         }
     }
 

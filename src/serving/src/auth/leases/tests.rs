@@ -37,7 +37,7 @@ fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, Le
 
 /// Scans the leases, and accepts all requirements that are due.
 fn due(leases: &mut Leases, now: Instant) -> Vec<RequirementKey> {
-    leases.scan(false, now);
+    leases.scan(AuthorizerState::Transparent, now);
     let mut due = Vec::new();
     leases.offer_due(Coverage::default(), usize::MAX, now, |check| {
         due.push(check.requirement().key());
@@ -98,7 +98,7 @@ fn streams_that_ask_alike_share_a_lease_and_others_do_not() {
         others.push((lease, hold));
     }
     assert!(others.iter().all(|(lease, _)| lease.stream_count() == 1));
-    assert_eq!(leases.scan(false, start).held, 5);
+    assert_eq!(leases.scan(AuthorizerState::Transparent, start).held, 5);
 }
 
 #[test]
@@ -230,8 +230,18 @@ fn a_confirmation_begins_the_grace_anew() {
     let again = later + seconds(30);
     assert_eq!(due(&mut leases, again).len(), 1);
     fail(&mut leases, &access("jane", "a"), again, again);
-    assert_eq!(leases.scan(false, again + seconds(299)).revoked, 0);
-    assert_eq!(leases.scan(false, again + seconds(300)).revoked, 1);
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, again + seconds(299))
+            .revoked,
+        0
+    );
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, again + seconds(300))
+            .revoked,
+        1
+    );
     assert!(lease.is_revoked());
 }
 
@@ -245,7 +255,11 @@ fn a_check_that_is_late_has_not_failed() {
         .collect();
     for second in 0..5 * 300 {
         let now = start + seconds(second);
-        assert_eq!(leases.scan(false, now).revoked, 0, "after {second} s");
+        assert_eq!(
+            leases.scan(AuthorizerState::Transparent, now).revoked,
+            0,
+            "after {second} s"
+        );
         let mut accepted = None;
         leases.offer_due(Coverage::default(), 1, now, |check| {
             accepted = Some(check.requirement().key());
@@ -265,14 +279,24 @@ fn nothing_continues_for_longer_than_an_hour_and_the_grace_without_confirmation(
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
     assert_eq!(due(&mut leases, start + seconds(30)).len(), 1);
-    assert_eq!(leases.scan(false, start + seconds(3_000)).revoked, 0);
-    assert_eq!(leases.scan(false, end).revoked, 1);
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, start + seconds(3_000))
+            .revoked,
+        0
+    );
+    assert_eq!(leases.scan(AuthorizerState::Transparent, end).revoked, 1);
     assert!(lease.is_revoked());
     // Never asked.
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
-    assert_eq!(leases.scan(false, start + seconds(3_000)).revoked, 0);
-    assert_eq!(leases.scan(false, end).revoked, 1);
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, start + seconds(3_000))
+            .revoked,
+        0
+    );
+    assert_eq!(leases.scan(AuthorizerState::Transparent, end).revoked, 1);
     assert!(lease.is_revoked());
     // Answered, but as of a time long ago.
     let mut leases = Leases::new(TIMES);
@@ -286,7 +310,7 @@ fn nothing_continues_for_longer_than_an_hour_and_the_grace_without_confirmation(
             start + seconds(second),
         );
     }
-    leases.scan(false, end);
+    leases.scan(AuthorizerState::Transparent, end);
     assert!(lease.is_revoked());
 }
 
@@ -303,10 +327,20 @@ fn a_stream_on_a_very_old_answer_lives_until_its_check() {
     let requirement = || access_requirement("jane", "a", asked_at);
     let lease = leases.lease(key("jane", "a"), &verdict(), requirement(), now);
     let _hold = lease.hold();
-    assert_eq!(leases.scan(false, now).revoked, 0);
+    assert_eq!(leases.scan(AuthorizerState::Transparent, now).revoked, 0);
     assert_eq!(due(&mut leases, now).len(), 1);
-    assert_eq!(leases.scan(false, now + seconds(29)).revoked, 0);
-    assert_eq!(leases.scan(false, now + seconds(30)).revoked, 1);
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, now + seconds(29))
+            .revoked,
+        0
+    );
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, now + seconds(30))
+            .revoked,
+        1
+    );
 }
 
 #[test]
@@ -352,7 +386,7 @@ fn an_old_decision_is_asked_again_before_its_age_counts() {
     };
     let lease = leases.lease(key("jane", "a"), &verdict(), requirements(), now);
     let _hold = lease.hold();
-    assert_eq!(leases.scan(false, now).revoked, 0);
+    assert_eq!(leases.scan(AuthorizerState::Transparent, now).revoked, 0);
     assert_eq!(due(&mut leases, now).len(), 1);
 }
 
@@ -548,7 +582,7 @@ fn tokens_of_what_is_gone_are_reviewed_when_upstream_has_forgotten_them() {
         };
         let mut at = |second: u64| {
             let now = start + seconds(second);
-            leases.scan(false, now);
+            leases.scan(AuthorizerState::Transparent, now);
             let mut due = Vec::new();
             leases.offer_due(coverage, 0, now, |one| {
                 due.push(one.requirement().key());
@@ -575,13 +609,13 @@ fn a_stream_that_resumes_soon_has_the_lease_of_the_one_before() {
     let mut leases = Leases::new(TIMES);
     let (lease, hold) = held(&mut leases, "jane", "a", start);
     assert!(!resume(&leases, 0), "no scan has seen the stream yet");
-    leases.scan(false, start);
+    leases.scan(AuthorizerState::Transparent, start);
     assert!(resume(&leases, 1));
     drop((lease, hold));
-    leases.scan(false, start + seconds(30));
+    leases.scan(AuthorizerState::Transparent, start + seconds(30));
     assert!(resume(&leases, 30));
     assert!(!resume(&leases, 31));
-    leases.scan(false, start + seconds(31));
+    leases.scan(AuthorizerState::Transparent, start + seconds(31));
     assert!(leases.is_empty());
 
     // Whatever makes it doubtful makes it a new request.
@@ -602,7 +636,7 @@ fn a_stream_that_resumes_soon_has_the_lease_of_the_one_before() {
     for (what, spoil) in spoil {
         let mut leases = Leases::new(TIMES);
         let (_lease, _hold) = held(&mut leases, "jane", "a", start);
-        leases.scan(false, start);
+        leases.scan(AuthorizerState::Transparent, start);
         spoil(&mut leases, start);
         assert_eq!(resume(&leases, 1), what == "nothing", "{what}");
     }
@@ -610,7 +644,7 @@ fn a_stream_that_resumes_soon_has_the_lease_of_the_one_before() {
     // Not for longer than an hour after the last confirmation.
     let mut leases = Leases::new(TIMES);
     let (_lease, _hold) = held(&mut leases, "jane", "a", start);
-    leases.scan(false, start + seconds(3_540));
+    leases.scan(AuthorizerState::Transparent, start + seconds(3_540));
     assert!(!resume(&leases, 3_541));
 
     // Nor for an impersonator, whose own rights are other requirements.
@@ -622,7 +656,7 @@ fn a_stream_that_resumes_soon_has_the_lease_of_the_one_before() {
     let requirements = access_requirement("jane", "a", start);
     let lease = leases.lease(key.clone(), &verdict(), requirements, start);
     let _hold = lease.hold();
-    leases.scan(false, start);
+    leases.scan(AuthorizerState::Transparent, start);
     assert!(leases.resumed(&key, None, start).is_none());
 }
 
@@ -636,14 +670,18 @@ fn shared(
         let token = BearerToken::from_authorization(http::HeaderValue::from_static(secret));
         let mut asked = question("jane", pods("a"));
         asked.subject = user(secret);
+        let hasher = super::super::digest::CredentialHasher::new(&[7; 32]);
         asked.identity = QuestionIdentity::Caller {
             token: token.clone(),
+            owner: user(secret),
             impersonation: Arc::default(),
+            digest: hasher.token(&token),
         };
-        let hasher = super::super::digest::CredentialHasher::new(&[7; 32]);
+        asked.key.authorizers = AuthorizerState::Transparent;
         let key = LeaseKey {
             credential: Some(hasher.token(&token)),
-            ..key("jane", "a")
+            impersonator: None,
+            question: asked.key.clone(),
         };
         let requirements = vec![(Requirement::Access(asked), Confirmation::credential(start))];
         let lease = leases.lease(key, &verdict(), requirements, start);
@@ -696,15 +734,129 @@ fn a_token_that_is_rejected_ends_its_own_streams_and_another_one_asks() {
 }
 
 #[test]
-fn shared_answers_end_when_upstream_is_opaque_for_long() {
+fn when_upstream_becomes_opaque_each_token_is_asked_about_by_itself() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let [(one, _one), (two, _two)] = shared(&mut leases, ["Bearer one", "Bearer two"], start);
-    let (own, _own) = held(&mut leases, "joe", "b", start);
+    let (other, _other) = held(&mut leases, "joe", "b", start);
     assert!(leases.shared_question(0.0).is_some());
-    assert_eq!(leases.scan(false, start).revoked, 0);
-    assert_eq!(leases.scan(true, start).revoked, 2);
-    assert!(one.is_revoked() && two.is_revoked() && !own.is_revoked());
+    leases.scan(AuthorizerState::Transparent, start);
+    assert_eq!(leases.requirements.len(), 2);
+    assert_eq!(leases.scan(AuthorizerState::Opaque, start).held, 3);
+    assert!(leases.shared_question(0.0).is_none());
+    // Each is swept as everything else is.
+    let now = start + seconds(31);
+    let mut asked = Vec::new();
+    let swept = leases.offer_due(Coverage::default(), 9, now, |due| {
+        asked.push(due.requirement());
+        true
+    });
+    assert_eq!(swept, 3);
+    let of_two = asked.iter().find_map(|requirement| match requirement {
+        Requirement::Access(question) if *question.subject == *user("Bearer two") => {
+            assert!(question.key.credentials.is_some());
+            Some(requirement.key())
+        }
+        Requirement::Access(_) | Requirement::Token { .. } | Requirement::Certificate { .. } => {
+            None
+        }
+    });
+    assert_eq!(leases.refuse(&of_two.unwrap()), 1);
+    assert!(two.is_revoked() && !one.is_revoked() && !other.is_revoked());
+}
+
+#[test]
+fn a_rejected_token_makes_all_due_that_depends_on_it_and_nothing_else() {
+    let start = Instant::now();
+    let times = RecheckTimes {
+        interval: seconds(3_000),
+        ..TIMES
+    };
+    let mut leases = Leases::new(times);
+    let _held: Vec<_> = ["pod-1", "pod-2"]
+        .map(|pod| {
+            let requirement = bound(Some(pod));
+            let mut key = key("jane", "a");
+            key.credential = requirement.credential();
+            let confirmed = Confirmation::credential(start);
+            let lease = leases.lease(key, &verdict(), vec![(requirement, confirmed)], start);
+            (lease.hold(), lease)
+        })
+        .into();
+    let token = |text| BearerToken::from_authorization(http::HeaderValue::from_static(text));
+    leases.reject_token(&token("Bearer unknown"));
+    leases.reject_token(&token("Bearer pod-2"));
+    leases.reject_token(&token("Bearer pod-2"));
+    let now = start + seconds(1);
+    assert_eq!(due(&mut leases, now), [bound(Some("pod-2")).key()]);
+    assert!(due(&mut leases, now + seconds(1)).is_empty());
+    assert!(leases.may_depend_on(&token("Bearer pod-1")));
+    assert!(!leases.may_depend_on(&token("Bearer unknown")));
+}
+
+#[test]
+fn tokens_without_a_requirement_are_forgotten() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    for number in 0..5_000 {
+        let requirement = bound(Some(&number.to_string()));
+        let mut key = key("jane", "a");
+        key.credential = requirement.credential();
+        let confirmed = Confirmation::credential(start);
+        leases.lease(key, &verdict(), vec![(requirement, confirmed)], start);
+    }
+    leases.scan(AuthorizerState::Transparent, start);
+    let first = BearerToken::from_authorization(http::HeaderValue::from_static("Bearer 0"));
+    assert!(leases.is_empty() && !leases.may_depend_on(&first));
+}
+
+/// A pod that came and went before its uid was ever listed is in no event.
+#[test]
+fn a_token_that_is_bound_to_nothing_listed_is_reviewed_again() {
+    let start = Instant::now();
+    let coverage = Coverage {
+        has_bound_objects: true,
+        ..Coverage::default()
+    };
+    // When the token was reviewed before or after the list, and when it is reviewed again.
+    let rows = [
+        ("pod-1", 0, 100, None),
+        ("pod-2", 0, 100, Some(100)),
+        ("pod-2", 95, 100, Some(106)),
+        ("pod-2", 105, 100, Some(116)),
+        ("pod-2", 112, 100, None),
+    ];
+    for (pod, reviewed, listed, expected) in rows {
+        let mut leases = Leases::new(TIMES);
+        let at = |second: u64| start + seconds(second);
+        let requirement = bound(Some(pod));
+        let requirements = vec![(requirement, Confirmation::credential(at(reviewed)))];
+        let lease = leases.lease(key("jane", "a"), &verdict(), requirements, at(reviewed));
+        let _hold = lease.hold();
+        let mut due = Vec::new();
+        for second in reviewed.max(listed)..500 {
+            if second == reviewed.max(listed) {
+                let is_live: LivenessCheck = Arc::new(|user| user.pod_uid() == Some("pod-1"));
+                leases.list_bound_objects(is_live, at(listed));
+            }
+            leases.scan(AuthorizerState::Transparent, at(second));
+            let mut checks = Vec::new();
+            leases.offer_due(coverage, 0, at(second), |one| {
+                checks.push(one.requirement().key());
+                true
+            });
+            for check in checks {
+                confirm(&mut leases, &check, at(second), at(second));
+                due.push(second);
+            }
+        }
+        // Upstream may have remembered the token when it was reviewed at once.
+        let again = expected
+            .filter(|second| *second < 111)
+            .map(|second| second + 11);
+        let expected: Vec<u64> = expected.into_iter().chain(again).collect();
+        assert_eq!(due, expected, "{pod}, reviewed at {reviewed}");
+    }
 }
 
 #[test]
@@ -781,8 +933,18 @@ fn the_grace_begins_when_a_failed_check_began_not_when_it_ended() {
         began_at,
         began_at + seconds(30),
     );
-    assert_eq!(leases.scan(false, began_at + seconds(299)).revoked, 0);
-    assert_eq!(leases.scan(false, began_at + seconds(300)).revoked, 1);
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, began_at + seconds(299))
+            .revoked,
+        0
+    );
+    assert_eq!(
+        leases
+            .scan(AuthorizerState::Transparent, began_at + seconds(300))
+            .revoked,
+        1
+    );
     assert!(lease.is_revoked());
 }
 

@@ -22,9 +22,6 @@ pub(super) const SETTLING_TIME: Duration = Duration::from_secs(1);
 /// An answer may be this old and still say nothing about a change of roles that the gateway has just seen.
 const LAG_MAX: Duration = Duration::from_secs(5);
 
-/// Leases that stand on the answer to another token end when answers have not been shared for this long; most streams end before.
-const SHARED_MAX: Duration = Duration::from_secs(60 * 60);
-
 /// Decisions that are evaluated at a stretch.
 const EVALUATED_MAX: usize = 256;
 
@@ -147,7 +144,7 @@ impl Rechecks {
         if !denied.is_empty() {
             leases.expect_users(&denied, now);
         }
-        let scan = leases.scan(self.followed.opaque_for() >= SHARED_MAX, now);
+        let scan = leases.scan(self.followed.authorizers(), now);
         let swept = leases.offer_due(coverage, sweep_max, now, |due| {
             let queue = match due.cause {
                 CheckCause::Event => &mut queues.events,

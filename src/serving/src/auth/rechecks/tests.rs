@@ -154,10 +154,13 @@ fn token() -> BearerToken {
 
 fn own_question() -> AccessQuestion {
     let mut question = question("jane", pods("a"));
-    question.key.credentials = Some(CredentialHasher::new(&[7; 32]).token(&token()));
+    let digest = CredentialHasher::new(&[7; 32]).token(&token());
+    question.key.credentials = Some(digest);
     question.identity = QuestionIdentity::Caller {
         token: token(),
+        owner: user("jane"),
         impersonation: Arc::default(),
+        digest,
     };
     question
 }

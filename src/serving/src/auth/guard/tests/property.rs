@@ -37,6 +37,25 @@ const SILENT_MAX: Duration = Duration::from_secs(180);
 /// A webhook is noticed by the next probe.
 const PROBE: Duration = Duration::from_secs(60);
 
+/// How fast upstream answers, and tells of changes of roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Prompt,
+    /// Reviews take up to two seconds, and changes of roles arrive up to three seconds late.
+    Slow,
+}
+
+impl Pace {
+    /// What it adds to each bound: the lag of roles, and reviews that follow on each other, of the request or the check and of a request
+    /// before it.
+    const fn slack(self) -> Duration {
+        match self {
+            Self::Prompt => Duration::ZERO,
+            Self::Slow => Duration::from_secs(13),
+        }
+    }
+}
+
 struct Dice(u64);
 
 impl Dice {
@@ -72,6 +91,9 @@ struct Model {
     /// When the watches of roles fell silent; what changed since is not known here.
     silent_since: Option<Instant>,
     webhook_since: Option<Instant>,
+    /// When the watch brings the changes of roles that it has not brought yet.
+    delivered_at: Option<Instant>,
+    pace: Pace,
     /// The last moment at which something was not followed, or reviews had no answers.
     troubled_at: Option<Instant>,
     events: usize,
@@ -153,7 +175,7 @@ fn guard(mode: AuthorizerMode, store: &Arc<PolicyStore>, upstream: &Upstream) ->
 }
 
 impl Model {
-    fn new(mode: AuthorizerMode, seed: u64) -> Self {
+    fn new(mode: AuthorizerMode, pace: Pace, seed: u64) -> Self {
         let upstream = Upstream::default();
         let (store, policy) = (
             Arc::new(PolicyStore::default()),
@@ -183,6 +205,8 @@ impl Model {
             losses: HashMap::new(),
             silent_since: None,
             webhook_since: None,
+            delivered_at: None,
+            pace,
             troubled_at: None,
             events: 0,
             started_at: Instant::now(),
@@ -193,6 +217,7 @@ impl Model {
             model.truth(|truth| truth.users.insert(secret, user));
             model.bind(name, true);
         }
+        model.deliver();
         model.note();
         model
     }
@@ -237,8 +262,35 @@ impl Model {
             self.events += 1;
             self.note();
         }
-        if self.silent_since.is_none() {
+        let lag = match self.pace {
+            Pace::Prompt => 0,
+            Pace::Slow => self.dice.below(4),
+        };
+        let at = Instant::now() + Duration::from_secs(lag);
+        self.delivered_at.get_or_insert(at);
+        self.catch_up();
+    }
+
+    /// Does what has become due.
+    fn catch_up(&mut self) {
+        let is_delivered = self.delivered_at.is_some_and(|at| at <= Instant::now());
+        if is_delivered && self.silent_since.is_none() {
+            self.delivered_at = None;
             self.deliver();
+        }
+        if self
+            .silent_since
+            .is_some_and(|at| at.elapsed() >= SILENT_MAX)
+        {
+            self.store.set_current(false);
+        }
+        if self.webhook_since.is_some_and(|at| at.elapsed() >= PROBE) {
+            let state = match self.truth(|truth| truth.has_webhook) {
+                true => AuthorizerState::Opaque,
+                false => AuthorizerState::Transparent,
+            };
+            self.guard.followed().set_authorizers(state);
+            self.webhook_since = None;
         }
     }
 
@@ -274,20 +326,7 @@ impl Model {
             if self.is_troubled() {
                 self.trouble();
             }
-            if self
-                .silent_since
-                .is_some_and(|at| at.elapsed() >= SILENT_MAX)
-            {
-                self.store.set_current(false);
-            }
-            if self.webhook_since.is_some_and(|at| at.elapsed() >= PROBE) {
-                let state = match self.truth(|truth| truth.has_webhook) {
-                    true => AuthorizerState::Opaque,
-                    false => AuthorizerState::Transparent,
-                };
-                self.guard.followed().set_authorizers(state);
-                self.webhook_since = None;
-            }
+            self.catch_up();
         }
         self.check_streams();
     }
@@ -309,7 +348,7 @@ impl Model {
             for loss in self.losses(secret) {
                 let bound = self.bound(loss, UNNOTICED + GRACE);
                 let lasted = loss.at.elapsed();
-                let bound = bound + Duration::from_secs(2);
+                let bound = bound + Duration::from_secs(2) + self.pace.slack();
                 assert!(
                     lasted <= bound,
                     "seed {}: a stream of {secret} outlives {loss:?} by {lasted:?}, bound {bound:?}",
@@ -340,6 +379,7 @@ impl Model {
                 Cause::Roles => self.bound(loss, usual),
                 Cause::Token | Cause::Unseen => usual,
             };
+            let bound = bound + self.pace.slack();
             let (lasted, seed) = (loss.at.elapsed(), self.seed);
             assert!(
                 lasted <= bound,
@@ -354,6 +394,11 @@ impl Model {
 
     async fn step(&mut self) {
         let token = self.dice.token();
+        self.catch_up();
+        if self.pace == Pace::Slow {
+            let delay = Duration::from_millis(self.dice.below(2_000));
+            self.truth(|truth| truth.delay = delay);
+        }
         match self.dice.below(100) {
             0..20 => self.ask(token, Continuity::New, false).await,
             20..40 => self.ask(token, Continuity::New, true).await,
@@ -437,14 +482,14 @@ impl Model {
     }
 }
 
-async fn run(mode: AuthorizerMode) {
+async fn run(mode: AuthorizerMode, pace: Pace) {
     let steps = option_env!("AUTH_STEPS")
         .and_then(|steps| steps.parse().ok())
         .unwrap_or(6_000);
     let runs = (steps / 500_usize).max(1);
     for run in 0..runs {
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(run as u64 + 1);
-        let mut model = Model::new(mode, seed);
+        let mut model = Model::new(mode, pace, seed);
         let guard = model.guard.clone();
         let running = tokio::spawn(async move { guard.run().await });
         for _ in 0..500 {
@@ -467,15 +512,30 @@ async fn run(mode: AuthorizerMode) {
 
 #[tokio::test(start_paused = true)]
 async fn property_self_check() {
-    run(AuthorizerMode::SelfCheck).await;
+    run(AuthorizerMode::SelfCheck, Pace::Prompt).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn property_review() {
-    run(AuthorizerMode::Review).await;
+    run(AuthorizerMode::Review, Pace::Prompt).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn property_rbac() {
-    run(AuthorizerMode::Rbac).await;
+    run(AuthorizerMode::Rbac, Pace::Prompt).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn property_self_check_when_upstream_is_slow() {
+    run(AuthorizerMode::SelfCheck, Pace::Slow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn property_review_when_upstream_is_slow() {
+    run(AuthorizerMode::Review, Pace::Slow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn property_rbac_when_upstream_is_slow() {
+    run(AuthorizerMode::Rbac, Pace::Slow).await;
 }

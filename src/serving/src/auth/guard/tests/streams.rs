@@ -327,3 +327,100 @@ async fn a_token_that_was_deleted_resumes_nothing_after_a_pause() {
     let again = ask_as(&stage, "joes-token", Continuity::Resumed).await;
     assert!(again.is_ok());
 }
+
+/// Upstream does not check an open watch again, so nothing else may tell for an hour.
+#[tokio::test(start_paused = true)]
+async fn a_new_request_that_shows_a_token_to_be_invalid_has_its_streams_checked() {
+    for mode in ALL {
+        let stage = Stage::new(mode);
+        let _running = stage.run();
+        stage.guard.followed().set_bound_objects(true);
+        bind(&stage, "one", "pod-1");
+        bind(&stage, "two", "pod-2");
+        let one = ask_as(&stage, "one", Continuity::New).await.unwrap().lease;
+        let two = ask_as(&stage, "two", Continuity::New).await.unwrap().lease;
+        let _holds = (one.hold(), two.hold());
+        if mode == AuthorizerMode::SelfCheck {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            stage.script.refuse_token("one");
+        } else {
+            // Longer than a review counts for new requests; pods tell of their end, so nothing is reviewed meanwhile.
+            tokio::time::sleep(Duration::from_secs(130)).await;
+        }
+        stage.tokens.0.lock().unwrap().remove("one");
+        let headers = [("authorization", "Bearer one")];
+        let refusal = stage.ask(&headers, &pods("b")).await.unwrap_err();
+        assert_eq!(refusal, CallerRefusal::Unauthorized, "{mode:?}");
+        tokio::time::timeout(Duration::from_secs(2), one.revoked())
+            .await
+            .unwrap_or_else(|_| panic!("{mode:?}"));
+        assert!(!two.is_revoked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_an_impersonator_whose_pod_is_gone_end_as_its_own_do() {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
+        let stage = Stage::new(mode);
+        let _running = stage.run();
+        bind(&stage, "one", "pod-1");
+        let headers = [("authorization", "Bearer one"), AS_JOE];
+        let lease = stage.ask(&headers, &pods("a")).await.unwrap();
+        let _hold = lease.hold();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stage.tokens.0.lock().unwrap().remove("one");
+        stage.script.refuse_token("one");
+        stage.guard.bound_objects_deleted(vec!["pod-1".into()]);
+        // The interval is over after 25 s.
+        tokio::time::timeout(Duration::from_secs(15), lease.revoked())
+            .await
+            .unwrap_or_else(|_| panic!("{mode:?}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_of_before_a_webhook_counts_for_a_token_that_asks_after_it() {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
+        let stage = Stage::new(mode);
+        let followed = stage.guard.followed();
+        followed.set_authorizers(AuthorizerState::Transparent);
+        bind(&stage, "one", "pod-1");
+        // As that of a Secret: nothing tells it from other tokens.
+        let account = User {
+            name: "system:serviceaccount:a:b".to_owned(),
+            ..User::default()
+        };
+        stage.tokens.know("plain", account);
+        ask_as(&stage, "one", Continuity::New).await.unwrap();
+        ask_as(&stage, "plain", Continuity::New).await.unwrap();
+        assert_eq!(stage.script.asked_count(), 1, "{mode:?}");
+        followed.set_authorizers(AuthorizerState::Opaque);
+        stage.script.then_always(denied());
+        let refused = ask_as(&stage, "plain", Continuity::New).await;
+        let is_refused = matches!(refused, Err(CallerRefusal::Forbidden { .. }));
+        assert!(is_refused, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_webhook_appears_streams_that_shared_an_answer_are_asked_about_one_by_one() {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
+        let stage = Stage::new(mode);
+        let _running = stage.run();
+        let followed = stage.guard.followed();
+        followed.set_authorizers(AuthorizerState::Transparent);
+        followed.set_bound_objects(true);
+        bind(&stage, "one", "pod-1");
+        bind(&stage, "two", "pod-2");
+        let one = ask_as(&stage, "one", Continuity::New).await.unwrap().lease;
+        let two = ask_as(&stage, "two", Continuity::New).await.unwrap().lease;
+        let _holds = (one.hold(), two.hold());
+        followed.set_authorizers(AuthorizerState::Opaque);
+        stage.script.deny_pod("pod-1");
+        tokio::time::timeout(Duration::from_secs(31), one.revoked())
+            .await
+            .unwrap_or_else(|_| panic!("{mode:?}"));
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(!two.is_revoked(), "{mode:?}");
+    }
+}

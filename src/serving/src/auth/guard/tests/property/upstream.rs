@@ -17,6 +17,8 @@ pub(super) struct Truth {
     /// Whether a webhook denies the token whose `credential-id` is `DENIED`.
     pub(super) has_webhook: bool,
     pub(super) is_down: bool,
+    /// From a question to its answer, which is as old as the question.
+    pub(super) delay: Duration,
     /// Whether roles alone are compared: `--auth rbac` does not see what denies what they allow.
     pub(super) decides_by_roles: bool,
     /// Questions and reviews of tokens that were answered.
@@ -97,6 +99,7 @@ impl Authorizer for Upstream {
         _purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
         let mut truth = self.0.lock().unwrap();
+        let delay = truth.delay;
         let is_rejected = match &question.identity {
             QuestionIdentity::Caller { token, .. } => !truth.accepts(token.secret()),
             QuestionIdentity::Gateway | QuestionIdentity::Impersonated => false,
@@ -112,8 +115,15 @@ impl Authorizer for Upstream {
                 })
             }
         };
-        Box::pin(std::future::ready(outcome))
+        Box::pin(after(delay, outcome))
     }
+}
+
+async fn after<T>(delay: Duration, outcome: T) -> T {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    outcome
 }
 
 impl TokenAuthenticator for Upstream {
@@ -123,12 +133,13 @@ impl TokenAuthenticator for Upstream {
         _purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         let mut truth = self.0.lock().unwrap();
+        let delay = truth.delay;
         if truth.is_down {
-            return Box::pin(std::future::ready(Err(down())));
+            return Box::pin(after(delay, Err(down())));
         }
         truth.asked += 1;
         let is_accepted = truth.accepts(token.secret());
         let user = truth.users.get(token.secret()).filter(|_| is_accepted);
-        Box::pin(std::future::ready(Ok(user.cloned())))
+        Box::pin(after(delay, Ok(user.cloned())))
     }
 }
