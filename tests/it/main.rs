@@ -21,6 +21,7 @@ mod informer;
 mod informer_chaos;
 mod kube_rs;
 mod log_filter;
+mod loops;
 mod memory_budget;
 mod memory_restart;
 mod metadata;
