@@ -19,6 +19,7 @@ mod handover;
 mod hostile;
 mod informer;
 mod informer_chaos;
+mod inject;
 mod kube_rs;
 mod log_filter;
 mod loops;
