@@ -88,7 +88,7 @@ async fn three_tiers_of_gateways_are_no_loop() {
     for _ in 0..3 {
         let upstream = tiers
             .last()
-            .map_or(apiserver.address(), |tier| tier.address);
+            .map_or_else(|| apiserver.address(), |tier| tier.address);
         tiers.push(start(any, upstream).await);
     }
     let last = tiers.last().unwrap();

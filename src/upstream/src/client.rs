@@ -26,7 +26,7 @@ mod source;
 mod transport;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -84,8 +84,6 @@ pub enum ForwardIdentity {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<ClientState>,
-    /// Marks the requests of a gateway.
-    hop: Option<HopId>,
 }
 
 impl Client {
@@ -121,25 +119,24 @@ impl Client {
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
                 refusals: parking_lot::Mutex::default(),
+                hop: OnceLock::new(),
                 loops: parking_lot::Mutex::default(),
             }),
-            hop: None,
         })
     }
 
     /// Marks all requests as those of one gateway, which notices when they come back to it.
     #[must_use]
     pub fn of_gateway(self) -> Self {
-        Self {
-            hop: Some(HopId::random()),
-            ..self
-        }
+        self.shared.hop.get_or_init(HopId::random);
+        self
     }
 
     /// Whether a client's request with these headers has been sent by this gateway before.
     #[must_use]
     pub fn has_passed(&self, headers: &HeaderMap) -> bool {
-        self.hop.as_ref().is_some_and(|hop| hop.has_passed(headers))
+        let hop = self.shared.hop.get();
+        hop.is_some_and(|hop| hop.has_passed(headers))
     }
 
     /// Sends a short request of the gateway's own: a list, a review, discovery. The URI needs only path and query.
@@ -342,6 +339,8 @@ struct ClientState {
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
     /// Limits the log lines about credentials of the gateway that the server refuses.
     refusals: parking_lot::Mutex<FaultLog<()>>,
+    /// Marks the requests of a gateway.
+    hop: OnceLock<HopId>,
     /// Limits the log lines about requests that came back to their gateway.
     loops: parking_lot::Mutex<FaultLog<()>>,
 }

@@ -18,7 +18,7 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let mut request = prepared(&stack, identity, request)?;
-        if let Some(hop) = &self.hop {
+        if let Some(hop) = self.shared.hop.get() {
             hop.append(request.headers_mut());
         }
         let sent = self.send_to_any(&stack, purpose, identity, request).await;
@@ -42,8 +42,8 @@ impl Client {
 
     /// Logs when the gateway, or one behind it, has found itself among those that a request has passed.
     fn note_loop(&self, status: StatusCode) {
-        let loops = &self.shared.loops;
-        if status == StatusCode::LOOP_DETECTED && self.hop.is_some() && loops.lock().is_due(()) {
+        let (hop, loops) = (&self.shared.hop, &self.shared.loops);
+        if status == StatusCode::LOOP_DETECTED && hop.get().is_some() && loops.lock().is_due(()) {
             tracing::error!(
                 "a request to the API server came back: the address of the API server leads to this gateway"
             );
