@@ -2,6 +2,7 @@
 
 * Every object is valid for each supported version of Kubernetes, strictly: those of the manifests, of the examples, and of the chart with
   each set of values in chart/tests and examples.
+* The request for a certificate of the cluster's authority has the subject and the names that it needs.
 * The gateway accepts every configuration and every flag among them. The bounds of settings in the chart are the gateway's.
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
 * The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value,
@@ -16,6 +17,7 @@
 """
 
 import argparse
+import base64
 import concurrent.futures
 import contextlib
 import copy
@@ -41,6 +43,8 @@ CHART = DEPLOY / "chart" / "kube-fanout"
 VALUE_SETS = DEPLOY / "chart" / "tests"
 # From the oldest to the newest API server that the manifests support.
 KUBERNETES_VERSIONS = [f"1.{minor}" for minor in range(32, 38)]
+# Kinds that a part of them has, from this version on.
+SINCE = {"MutatingAdmissionPolicy": "1.36", "MutatingAdmissionPolicyBinding": "1.36"}
 # Kinds of other projects and files of clients, for which Kubernetes has no schema.
 FOREIGN = {"PodMonitor", "PrometheusRule", "Certificate", "Issuer", "Config", "KubeProxyConfiguration"}
 # What the Prometheus operator adds to each series, over labels of the same name unless honorLabels is set.
@@ -101,7 +105,7 @@ def problems(item):
         yield f"{name_of(item)}: is not a name for a Service"
     if item["kind"] in FOREIGN:
         return
-    for version in KUBERNETES_VERSIONS:
+    for version in KUBERNETES_VERSIONS[KUBERNETES_VERSIONS.index(SINCE.get(item["kind"], KUBERNETES_VERSIONS[0])):]:
         check = validator(item["kind"], item["apiVersion"], version)
         if check is None:
             yield f"{name_of(item)}: Kubernetes {version} has no {item['apiVersion']} {item['kind']}"
@@ -184,7 +188,7 @@ def check_pod(place, pod, settings):
 
 def configurations(place, items):
     """Notes what a gateway among these objects is started with."""
-    files = {name_of(item): item["data"] for item in items if item["kind"] == "ConfigMap"}
+    files = {name_of(item): item.get("data", {}) for item in items if item["kind"] == "ConfigMap"}
     for item in items:
         pod = item.get("spec", {}).get("template", {}).get("spec", {})
         for container in pod.get("containers", []):
@@ -631,6 +635,20 @@ def check_metrics():
                     fail(path, f"there is no metric {name}")
 
 
+def check_certificate():
+    """The request keeps the rules of the signer kubernetes.io/kubelet-serving, and has the names of both ends."""
+    script = DEPLOY / "inject" / "certificate.sh"
+    printed = subprocess.run([script, "--print", "elsewhere"], check=True, capture_output=True, text=True, timeout=60).stdout
+    request = documents(printed)[0]
+    validate(script, [request])
+    encoded = base64.b64decode(request["spec"]["request"])
+    text = subprocess.run(["openssl", "req", "-noout", "-text", "-nameopt", "RFC2253"], check=True, capture_output=True, input=encoded, timeout=60).stdout.decode()
+    for expected in ("CN=system:node:kube-fanout,O=system:nodes\n", "DNS:kubernetes.default.svc,", "DNS:kube-fanout-api.elsewhere.svc,"):
+        if expected not in text:
+            fail(script, f"the request has no {expected.strip()}")
+    print("manifests: the request for a certificate is one that its signer accepts")
+
+
 def check_broken(manifests):
     """Proves that the validation can fail."""
     broken = copy.deepcopy(next(item for item in manifests if item["kind"] == "Deployment"))
@@ -665,12 +683,13 @@ def main():
     print(f"manifests: the chart rendered with {len(sets)} sets of values")
 
     manifests = check_manifests(rendered)
-    for folder in ("manifests", "optional", "relay", "examples/clients"):
+    for folder in ("manifests", "optional", "relay", "inject", "examples/clients"):
         items = read_all(DEPLOY / folder)
         validate(f"deploy/{folder}", items)
         configurations(f"deploy/{folder}", items)
         check_services(f"deploy/{folder}", items)
     check_kustomize(manifests)
+    check_certificate()
     check_monitoring(rendered["monitoring"])
     check_files()
     check_metrics()

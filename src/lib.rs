@@ -69,5 +69,6 @@ pub mod assess;
 pub mod check;
 pub mod demo;
 pub mod embedded;
+pub mod inject;
 pub mod quiet;
 pub mod serving_command;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
 use kube_fanout::config::{
-    self, AssessSettings, ConfigurationFile, ProcessTask, ServeSettings, ServingRequest, Settings,
+    self, AssessSettings, ConfigurationFile, ProcessTask, ServeSettings, Settings,
 };
 use kube_fanout::demo::{self, DemoError, DemoOutcome, ScreenKind};
 use kube_fanout::error_chain::one_line;
@@ -26,7 +26,7 @@ use kube_fanout::gateway::{Configuration, Gateway, ProcessControls, unusable_set
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
 use kube_fanout::telemetry::SpanExport;
-use kube_fanout::{assess, build_info, check, embedded, serving_command};
+use kube_fanout::{assess, build_info, check, embedded, inject, serving_command};
 use log::LogHandles;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -85,6 +85,7 @@ fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
         | ProcessTask::Serving(_)
+        | ProcessTask::Inject(_)
         | ProcessTask::Check(_) => log::start(&process, &task),
     };
     let LogHandles {
@@ -176,7 +177,10 @@ async fn run(
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
-        ProcessTask::Serving(request) => return change_rules(&request).await,
+        ProcessTask::Serving(request) => {
+            return outcome(serving_command::run(&request).await);
+        }
+        ProcessTask::Inject(settings) => return outcome(inject::run(&settings, drain).await),
         ProcessTask::ConfigCheck(_)
         | ProcessTask::Print(_)
         | ProcessTask::CheckList(_)
@@ -186,11 +190,9 @@ async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows or changes the serving rules of running gateways.
-async fn change_rules(request: &ServingRequest) -> anyhow::Result<ExitCode> {
-    let (lines, are_done) = serving_command::run(request)
-        .await
-        .map_err(anyhow::Error::msg)?;
+/// Prints what a command that changes something has done; it fails if that was not everything.
+fn outcome(done: Result<(String, bool), String>) -> anyhow::Result<ExitCode> {
+    let (lines, are_done) = done.map_err(anyhow::Error::msg)?;
     print(&lines);
     Ok(match are_done {
         true => ExitCode::SUCCESS,

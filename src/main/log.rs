@@ -5,7 +5,9 @@ mod queue;
 
 #[cfg(feature = "otlp")]
 use kube_fanout::config::ServeSettings;
-use kube_fanout::config::{LogFormat, LogLevel, ProcessSettings, ProcessTask};
+use kube_fanout::config::{
+    InjectSettings, InjectTask, LogFormat, LogLevel, ProcessSettings, ProcessTask,
+};
 use kube_fanout::log_filter::{LogControl, LogFilter};
 use kube_fanout::telemetry::{SPAN_TARGET, SpanExport};
 use queue::{LogEnd, LogQueue};
@@ -42,7 +44,13 @@ pub(crate) fn start(process: &ProcessSettings, task: &ProcessTask) -> anyhow::Re
                 log_filter: None,
                 ..
             },
-            ProcessTask::Demo(_) | ProcessTask::Check(_) | ProcessTask::Serving(_),
+            ProcessTask::Demo(_)
+            | ProcessTask::Check(_)
+            | ProcessTask::Serving(_)
+            | ProcessTask::Inject(InjectSettings {
+                task: InjectTask::Status | InjectTask::Percent(_) | InjectTask::Off | InjectTask::On,
+                ..
+            }),
         ) => LogFilter::of_level(LevelFilter::ERROR),
         _ => process.filter(),
     };

@@ -71,7 +71,15 @@ fn the_configuration_page_lists_every_setting_that_changes_without_a_restart() {
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for command in ["serve", "apiserver", "demo", "top", "check", "assess"] {
+        for command in [
+            "serve",
+            "apiserver",
+            "demo",
+            "top",
+            "check",
+            "assess",
+            "inject",
+        ] {
             let Some((_, rest)) = line.split_once(&format!("kube-fanout {command} ")) else {
                 continue;
             };

@@ -231,6 +231,8 @@ const PURE: &[&str] = &[
     "src/check/rights",
     "src/check/verdict",
     "src/check/versions",
+    "src/inject/names",
+    "src/inject/plan",
     "src/quiet",
     "src/upstream/src/error_chain",
     "src/serving/src/printable",

@@ -186,6 +186,7 @@ impl Gateway {
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
         let servers = settings.api_servers.clone();
         let client = Client::connect_to(source(&settings.upstream), servers).await?;
+        let client = client.of_gateway();
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
         let handover = other_gateways(settings.handover.as_ref(), &listener).await?;

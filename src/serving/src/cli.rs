@@ -1,6 +1,6 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `serving`, `apiserver`, `demo`, `check` and `assess` hold the flags of one command each, `defaults` every default with its
+//! `serve`, `serving`, `apiserver`, `demo`, `check`, `assess` and `inject` hold the flags of one command each, `defaults` every default with its
 //! reason, `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns
 //! them into settings.
 
@@ -10,6 +10,7 @@ mod check;
 mod choices;
 mod defaults;
 mod demo;
+mod inject;
 mod serve;
 mod serving;
 mod words;
@@ -31,6 +32,7 @@ pub use choices::{
 };
 pub use defaults::*;
 pub use demo::DemoFlags;
+pub use inject::{InjectAction, InjectFlags};
 pub use serve::ServeFlags;
 pub use serving::ServingFlags;
 pub use words::{ByteLen, InvalidValue, ObjectCount, Percentage, Ratio, ReviewBudget, TimeSpan};
@@ -86,6 +88,9 @@ pub enum Command {
     /// Estimate from two scrapes of the API servers' metrics, and from their audit logs, what a gateway would take off them, and which
     /// clients to move first (docs/ASSESS.md).
     Assess(AssessFlags),
+    /// Lead the clients of new pods to gateways by degrees, and all of them back to the API servers
+    /// (docs/HOWTO.md#in-cluster-clients-by-degrees).
+    Inject(InjectFlags),
     /// Print a script that completes commands and flags in a shell.
     Completions {
         /// The shell.

@@ -7,7 +7,7 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`, `handover`,
-//! `embedded`, `check`, `assess`, `traces`, `kinds`, `patterns`, `serving` and `serving_rules` validate; `print` writes settings as a file;
+//! `embedded`, `check`, `assess`, `inject`, `traces`, `kinds`, `patterns`, `serving` and `serving_rules` validate; `print` writes settings as a file;
 //! `live` reads a changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod assess;
@@ -18,6 +18,7 @@ mod embedded;
 mod file;
 mod files;
 mod handover;
+mod inject;
 mod kinds;
 mod layers;
 mod live;
@@ -50,6 +51,7 @@ pub use check::{CheckSettings, ClientSettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
 pub use files::OpenFiles;
 pub use handover::HandoverSettings;
+pub use inject::{InjectSettings, InjectTask};
 pub use kinds::{ExtraKind, InvalidKind};
 pub use layers::FlagsError;
 pub use live::{ConfigurationFile, InvalidConfiguration, LiveChange, LiveSetting, Reconfiguration};
@@ -99,6 +101,8 @@ pub enum ProcessTask {
     Serving(ServingRequest),
     /// Estimate what a gateway would take off the API servers.
     Assess(AssessSettings),
+    /// Lead the clients of pods to gateways or back.
+    Inject(InjectSettings),
     /// Print the names of all checks.
     CheckList(OutputFormat),
     /// Check what the gateway's settings name, and report that they are valid.
@@ -165,6 +169,7 @@ impl Settings {
                 ProcessTask::Check(Box::new(settings))
             }
             Command::Assess(flags) => ProcessTask::Assess(AssessSettings::resolve(flags)?),
+            Command::Inject(flags) => ProcessTask::Inject(InjectSettings::resolve(flags)?),
             Command::Config {
                 action: ConfigAction::Check(flags),
             } => {

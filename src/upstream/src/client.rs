@@ -15,6 +15,7 @@ mod endpoint_state;
 mod endpoint_table;
 mod endpoints;
 mod exec;
+mod hops;
 #[cfg(feature = "gateway")]
 mod inspection;
 mod renewal;
@@ -25,12 +26,12 @@ mod source;
 mod transport;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{Request, Response, Uri, uri};
+use http::{HeaderMap, Request, Response, Uri, uri};
 use kube_client::Config;
 use kube_client::config::AuthInfo;
 use tokio::sync::Mutex;
@@ -40,6 +41,7 @@ use crate::blocking::spawn_blocking;
 use crate::log_limit::FaultLog;
 use credentials::Credentials;
 use endpoints::Endpoints;
+use hops::HopId;
 use secrets::{Expiry, PluginUse, TransportKey};
 use transport::{ConnectionLane, LanePurpose, TransportSettings};
 
@@ -117,8 +119,24 @@ impl Client {
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
                 refusals: parking_lot::Mutex::default(),
+                hop: OnceLock::new(),
+                loops: parking_lot::Mutex::default(),
             }),
         })
+    }
+
+    /// Marks all requests as those of one gateway, which notices when they come back to it.
+    #[must_use]
+    pub fn of_gateway(self) -> Self {
+        self.shared.hop.get_or_init(HopId::random);
+        self
+    }
+
+    /// Whether a client's request with these headers has been sent by this gateway before.
+    #[must_use]
+    pub fn has_passed(&self, headers: &HeaderMap) -> bool {
+        let hop = self.shared.hop.get();
+        hop.is_some_and(|hop| hop.has_passed(headers))
     }
 
     /// Sends a short request of the gateway's own: a list, a review, discovery. The URI needs only path and query.
@@ -321,6 +339,10 @@ struct ClientState {
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
     /// Limits the log lines about credentials of the gateway that the server refuses.
     refusals: parking_lot::Mutex<FaultLog<()>>,
+    /// Marks the requests of a gateway.
+    hop: OnceLock<HopId>,
+    /// Limits the log lines about requests that came back to their gateway.
+    loops: parking_lot::Mutex<FaultLog<()>>,
 }
 
 /// Everything that one reading of the configuration yields.

@@ -3,7 +3,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `KUBE_FANOUT_TEST_URL` | the gateway |
+//! | `KUBE_FANOUT_TEST_URL` | the gateway; `in-cluster`: what a pod's environment names |
 //! | `KUBE_FANOUT_TEST_CA_FILE`, `KUBE_FANOUT_TEST_TOKEN_FILE` | the CA certificates and the token for it, if set |
 //!
 //! Each line on standard input is a request: `whole` for whole objects, any other text for their ids. The response is one line of JSON. The
@@ -34,6 +34,9 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn client(url: &str) -> Client {
+    if url == "in-cluster" {
+        return Client::try_from(kube::Config::incluster().unwrap()).unwrap();
+    }
     let mut config = kube::Config::new(url.parse().unwrap());
     config.root_cert = variable("CA_FILE").map(|path| {
         let certificates = CertificateDer::pem_file_iter(path).unwrap();

@@ -21,7 +21,7 @@ pub(crate) struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Starts a gateway with these flags, on any ports, and waits until it serves.
+    /// Starts a gateway with these flags, on any ports unless they say `--listen=`, and waits until it serves.
     pub(crate) async fn start(flags: &[String]) -> Self {
         Self::start_after("", flags).await
     }
@@ -40,12 +40,15 @@ impl GatewayProcess {
         command
             .args(["-c", &format!("{commands}\nexec \"$0\" \"$@\"")])
             .args([env!("CARGO_BIN_EXE_kube-fanout"), "serve"])
-            .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+            .args(["--admin-listen", "127.0.0.1:0"])
             .args(["--plain-http", "--auth", "none", "--log-format", "json"])
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
+        if !flags.iter().any(|flag| flag.starts_with("--listen=")) {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         command
     }
 

@@ -53,7 +53,7 @@ go_packages="golang-k8s-apiextensions-apiserver-dev golang-k8s-apiserver-dev gol
 models="k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
   k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/util/intstr k8s.io/api/core/v1 k8s.io/api/apps/v1
   k8s.io/api/batch/v1 k8s.io/api/coordination/v1 k8s.io/api/discovery/v1 k8s.io/api/autoscaling/v1
-  k8s.io/api/rbac/v1 k8s.io/api/authentication/v1 k8s.io/api/authorization/v1"
+  k8s.io/api/rbac/v1 k8s.io/api/admissionregistration/v1 k8s.io/api/authentication/v1 k8s.io/api/authorization/v1"
 # Parts of Kubernetes itself that no library contains: the RBAC authorizer, and the default roles and bindings.
 rbac=plugin/pkg/auth/authorizer/rbac
 rbac_files="$rbac/rbac.go pkg/registry/rbac/validation/rule.go pkg/registry/rbac/validation/policy_compact.go

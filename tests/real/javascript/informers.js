@@ -16,14 +16,18 @@ const BACK_MAX = 5;
 const PAUSE_MS = 200; // between attempts while the server is unreachable
 
 const config = new k8s.KubeConfig();
-// The library uses plain HTTP only if TLS verification is disabled.
-const cluster = server.startsWith('https') ? { caFile: ca } : { skipTLSVerify: true };
-config.loadFromOptions({
-  clusters: [{ name: 'one', server, ...cluster }],
-  users: [{ name: 'one', token: readFileSync(tokenFile, 'utf8').trim() }],
-  contexts: [{ name: 'one', cluster: 'one', user: 'one' }],
-  currentContext: 'one',
-});
+if (server === 'in-cluster') {
+  config.loadFromCluster(); // what a pod's environment names
+} else {
+  // The library uses plain HTTP only if TLS verification is disabled.
+  const cluster = server.startsWith('https') ? { caFile: ca } : { skipTLSVerify: true };
+  config.loadFromOptions({
+    clusters: [{ name: 'one', server, ...cluster }],
+    users: [{ name: 'one', token: readFileSync(tokenFile, 'utf8').trim() }],
+    contexts: [{ name: 'one', cluster: 'one', user: 'one' }],
+    currentContext: 'one',
+  });
+}
 const core = config.makeApiClient(k8s.CoreV1Api);
 const custom = config.makeApiClient(k8s.CustomObjectsApi);
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
+use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
 use super::{FILL_WAIT, Registry, SHORT_FILL_WAIT};
@@ -94,6 +94,10 @@ impl Resources for Registry {
         let is_ruled = serving.has_forwarded_within(FORWARDED_LIST_AGE_MAX);
         let permit = self.existing_slot(key)?.forward_again(peer, is_ruled);
         permit.map(Into::into)
+    }
+
+    fn has_passed(&self, headers: &HeaderMap) -> bool {
+        self.client.has_passed(headers)
     }
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {

@@ -68,6 +68,16 @@ impl Status {
         Self::new(400, "BadRequest", message)
     }
 
+    /// 508: the gateway's own request, or one that it has forwarded, came back to it.
+    #[must_use]
+    pub fn loop_detected() -> Self {
+        Self::new(
+            508,
+            "LoopDetected",
+            "the request has passed this gateway already: the address of its API server leads back to it",
+        )
+    }
+
     /// 401: missing or invalid credentials.
     #[must_use]
     pub fn unauthorized() -> Self {

@@ -119,3 +119,5 @@ pub fn objects() -> Vec<ObjectCount> {
 pub const CHECK_COMPARE_RESOURCE: &str = "namespaces.v1";
 /// No repetition: how long a rollout may take is for the user to say.
 pub const CHECK_WAIT: TimeSpan = TimeSpan(Duration::ZERO);
+/// As in the manifests.
+pub const INJECT_NAMESPACE: &str = "kube-fanout";

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::{
-    ApiserverSettings, CheckSettings, ListenTransport, ProcessTask, ServeSettings, Settings,
-    SettingsError, UpstreamSource,
+    ApiserverSettings, CheckSettings, InjectSettings, ListenTransport, ProcessTask, ServeSettings,
+    Settings, SettingsError, UpstreamSource,
 };
 
 /// Longer than any file of certificates.
@@ -108,10 +108,15 @@ fn files_of_task(task: &mut ProcessTask) -> Vec<&mut PathBuf> {
         ProcessTask::Apiserver(settings) => files_of_apiserver(settings),
         ProcessTask::Demo(settings) => files_of_apiserver(&mut settings.apiserver),
         ProcessTask::Serving(request) => request.token_file.iter_mut().collect(),
+        ProcessTask::Inject(InjectSettings {
+            upstream: UpstreamSource::Kubeconfig { path, .. },
+            ..
+        }) => vec![path],
         // `assess` reads each of its files once.
         ProcessTask::CheckList(_)
         | ProcessTask::Print(_)
         | ProcessTask::Top(_)
+        | ProcessTask::Inject(_)
         | ProcessTask::Assess(_) => Vec::new(),
     }
 }

@@ -21,6 +21,12 @@ pub enum SettingsError {
     /// A context without a kubeconfig.
     #[error("--context needs --kubeconfig")]
     ContextAlone,
+    /// `inject percent` without a number.
+    #[error("inject percent needs a whole number from 0 to 100")]
+    Percent,
+    /// A number for another action of `inject`.
+    #[error("only inject percent takes a number")]
+    PercentAlone,
     /// Neither TLS nor plain HTTP was chosen, or both.
     #[error("give either --tls-cert and --tls-key, or --plain-http")]
     Transport,

@@ -227,6 +227,8 @@ pub enum ConnectionFailure {
 pub enum BadRequest {
     /// The head is one that HTTP does not allow, or that the gateway does not accept.
     Http,
+    /// It has passed this gateway already.
+    Loop,
 }
 
 /// Which limit caused a 429.

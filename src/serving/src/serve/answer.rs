@@ -28,6 +28,7 @@ use crate::metrics::BadRequest;
 use crate::protocol::handover::HandoverTarget;
 use crate::protocol::relay::relay_node;
 use crate::protocol::request::{ResourcePath, Verb};
+use crate::protocol::status::Status;
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::CacheKey;
 use crate::serving_control::{SideEnd, SideHold, SubjectUser};
@@ -79,6 +80,10 @@ impl Service {
         }
         if let Some(node) = relay_node(request.http.method(), request.http.uri()) {
             return self.answer_relay(node);
+        }
+        if self.resources.has_passed(request.http.headers()) {
+            self.count_bad_request(BadRequest::Loop);
+            return Status::loop_detected().to_response().map(AnswerBody::whole);
         }
         // Without a guard nobody here checks whether the caller may impersonate, so upstream must.
         let is_guarded = self.guard.is_some();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::Instant;
 
@@ -237,6 +237,11 @@ pub trait Resources: Send + Sync + 'static {
     /// versions of lists that were forwarded while the cache was being filled.
     fn before_history(&self, _: &CacheKey, _: Peer) -> Option<ForwardPermit> {
         None
+    }
+
+    /// Whether a request with these headers has been here before, because the API server's address leads to this gateway.
+    fn has_passed(&self, _: &HeaderMap) -> bool {
+        false
     }
 
     /// Whether this version of a resource without a cache may come from a history that upstream no longer has.

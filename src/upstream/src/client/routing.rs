@@ -17,12 +17,16 @@ impl Client {
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
-        let request = prepared(&stack, identity, request)?;
+        let mut request = prepared(&stack, identity, request)?;
+        if let Some(hop) = self.shared.hop.get() {
+            hop.append(request.headers_mut());
+        }
         let sent = self.send_to_any(&stack, purpose, identity, request).await;
         if matches!(sent, Err(SendError::Untrusted(_))) {
             self.trust_again(&stack).await;
         }
         let response = sent?;
+        self.note_loop(response.status());
         match (identity, response.status()) {
             (ForwardIdentity::Gateway, StatusCode::UNAUTHORIZED) => self.renew().await,
             // Something in front of the API server has its own errors.
@@ -34,6 +38,16 @@ impl Client {
             (ForwardIdentity::Gateway | ForwardIdentity::Caller, _) => {}
         }
         Ok(response)
+    }
+
+    /// Logs when the gateway, or one behind it, has found itself among those that a request has passed.
+    fn note_loop(&self, status: StatusCode) {
+        let (hop, loops) = (&self.shared.hop, &self.shared.loops);
+        if status == StatusCode::LOOP_DETECTED && hop.get().is_some() && loops.lock().is_due(()) {
+            tracing::error!(
+                "a request to the API server came back: the address of the API server leads to this gateway"
+            );
+        }
     }
 
     /// Sends the request of a check to one server, whatever its state.

@@ -243,7 +243,7 @@ users: [{{name: me, user: {user}}}]
 }
 
 async fn authorization(client: &Client) -> Option<String> {
-    let mut headers = http::HeaderMap::new();
+    let mut headers = HeaderMap::new();
     let stack = client.shared.stack.load_full();
     stack.credentials.attach(&mut headers).unwrap();
     let value = headers.remove(http::header::AUTHORIZATION)?;

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -115,7 +116,7 @@ func kinds() []*kind {
 func newScheme(ks []*kind) *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme,
-		authenticationv1.AddToScheme, authorizationv1.AddToScheme, rbacv1.AddToScheme} {
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, rbacv1.AddToScheme, admissionv1.AddToScheme} {
 		must(add(s))
 	}
 	v1 := schema.GroupVersion{Version: "v1"}

@@ -3,7 +3,7 @@
 // real-apiserver: a small, standalone Kubernetes API server made of the real
 // parts: k8s.io/apiserver (generic registry, etcd3 storage, watch cache) for a
 // table of built-in kinds, and k8s.io/apiextensions-apiserver for CRDs behind
-// it. There is no admission, no defaulting, no validation past the generic
+// it. There is no admission but by policies, no defaulting, no validation past the generic
 // object-meta checks and no controller: it exists to give list/watch clients
 // and proxies a genuine peer on loopback.
 package main
@@ -51,6 +51,7 @@ import (
 func run() error {
 	var authn authnOptions
 	var authorizationMode string
+	var policies bool
 	serverRun := genericoptions.NewServerRunOptions()
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", nil))
 	etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
@@ -66,6 +67,7 @@ func run() error {
 	audit.AddFlags(fs)
 	authn.addFlags(fs)
 	fs.StringVar(&authorizationMode, "authorization-mode", "Users", "Users: fixed ones for tests without roles. RBAC: by stored roles, and system:masters may all.")
+	fs.BoolVar(&policies, "mutating-admission-policies", false, "Serve MutatingAdmissionPolicies, and apply them.")
 	fs.DurationVar(&etcd.StorageConfig.EventsHistoryWindow, "events-history-window", etcd.StorageConfig.EventsHistoryWindow, "Least history kept by each watch cache.")
 	goFlags := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(goFlags)
@@ -88,6 +90,9 @@ func run() error {
 
 	// Parts common to both servers.
 	ks := kinds()
+	if policies {
+		ks = append(ks, policyKinds()...)
+	}
 	scheme := newScheme(ks)
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
@@ -105,6 +110,11 @@ func run() error {
 		return err
 	}
 	config.AdmissionControl = admission.NewChainHandler()
+	if policies {
+		if err := admitByPolicies(config); err != nil {
+			return err
+		}
+	}
 	if err := audit.ApplyTo(config); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from kubernetes import client, dynamic, watch
+from kubernetes import client, config, dynamic, watch
 
 BACK_MAX = 5
 PAUSE_SECONDS = 0.2  # between attempts while the server is unreachable
@@ -17,12 +17,16 @@ PAUSE_SECONDS = 0.2  # between attempts while the server is unreachable
 
 def connect():
     url, ca, token_file = sys.argv[1:]
-    config = client.Configuration()
-    config.host, config.ssl_ca_cert = url, ca if url.startswith("https") else None
+    if url == "in-cluster":  # what a pod's environment names
+        loaded = client.Configuration()
+        config.load_incluster_config(loaded)
+        return client.ApiClient(loaded)
+    settings = client.Configuration()
+    settings.host, settings.ssl_ca_cert = url, ca if url.startswith("https") else None
     with open(token_file) as file:
-        config.api_key = {"authorization": file.read().strip()}
-    config.api_key_prefix = {"authorization": "Bearer"}
-    return client.ApiClient(config)
+        settings.api_key = {"authorization": file.read().strip()}
+    settings.api_key_prefix = {"authorization": "Bearer"}
+    return client.ApiClient(settings)
 
 
 class Informer:
