@@ -13,7 +13,7 @@ from .trust import world
 TOKENS = 200
 COLLECTIONS = (fixtures.pods("a"), "/api/v1/namespaces/a/configmaps", fixtures.widgets("a"))
 PER_MINUTE_MAX = 30
-REVIEWS = ("tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")
+REVIEWS = ("tokenreviews", "selfsubjectreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")
 COUNTER = "apiserver_request_total"
 
 pytestmark = pytest.mark.skipif(os.environ.get("GATEWAY") == "direct", reason="nobody is reviewed")
