@@ -19,7 +19,7 @@ use stage::{client, gateway, settings};
 #[tokio::test(flavor = "multi_thread")]
 async fn every_check_can_fail_and_says_what_to_do() {
     let mut provoked = BTreeSet::new();
-    provoked.extend(servers::ways().await);
+    provoked.extend(Box::pin(servers::ways()).await);
     provoked.extend(servers::answers().await);
     provoked.extend(servers::rights().await);
     provoked.extend(servers::features().await);

@@ -157,15 +157,7 @@ pub(super) fn callers(
         settings.upstream_authorizers,
     );
     let nodes = NodeFormProbe::new(client, settings, &impersonator);
-    let (deleted, listed) = (guard.clone(), guard.clone());
-    let bound_objects = BoundObjectFeed::new(
-        client.clone(),
-        Arc::clone(followed),
-        DeletionReports {
-            on_deleted: Arc::new(move |uids| deleted.bound_objects_deleted(uids)),
-            on_listed: Arc::new(move |is_live| listed.bound_objects_listed(is_live)),
-        },
-    );
+    let bound_objects = bound_objects(client, &guard);
     let settings = settings.clone();
     Ok(Some(Callers {
         guard,
@@ -176,6 +168,16 @@ pub(super) fn callers(
         bound_objects,
         settings,
     }))
+}
+
+/// Tells the guard what is deleted that tokens are bound to.
+fn bound_objects(client: &Client, guard: &Guard) -> BoundObjectFeed {
+    let (deleted, listed) = (guard.clone(), guard.clone());
+    let reports = DeletionReports {
+        on_deleted: Arc::new(move |uids| deleted.bound_objects_deleted(uids)),
+        on_listed: Arc::new(move |is_live| listed.bound_objects_listed(is_live)),
+    };
+    BoundObjectFeed::new(client.clone(), Arc::clone(guard.followed()), reports)
 }
 
 /// What writes the headers by which the gateway acts as these callers.

@@ -69,7 +69,6 @@ use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
-use crate::resource::Gvr;
 use crate::serve::{ConnectionTable, Service};
 use crate::serving_control::ServingControl;
 use crate::shadow::Shadow;
@@ -79,6 +78,7 @@ use crate::tls::{ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use audit_log::AuditLog;
 pub use authorizer_probe::is_transparent;
+use bound_objects::CacheLookup;
 use callers::Callers;
 pub use callers::CallersError;
 use checkpoints::Checkpoints;
@@ -329,9 +329,7 @@ impl Gateway {
         serve_admin(&mut tasks, admin, state);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
-            let caching = Arc::clone(&registry);
-            let caches = Arc::new(move |gvr: &Gvr| caching.kept_cache(gvr));
-            callers.follow(&mut tasks, &reloads, &metrics, caches);
+            callers.follow(&mut tasks, &reloads, &metrics, caches_of(&registry));
         }
         tasks.spawn(end_watches(Arc::clone(&registry), drain.clone()));
         let service = service.audited(audit.clone());
@@ -359,6 +357,11 @@ impl Gateway {
         tasks.shutdown().await;
         controls.finish(&metrics).await;
     }
+}
+
+fn caches_of(registry: &Arc<Registry>) -> CacheLookup {
+    let registry = Arc::clone(registry);
+    Arc::new(move |gvr| registry.kept_cache(gvr))
 }
 
 fn log_addresses(clients: &TcpListener, admin: &TcpListener, tls: bool) {

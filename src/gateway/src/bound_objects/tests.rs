@@ -25,13 +25,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Longer than every pause between two attempts.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// A cache with its age.
+type CacheSlot = Arc<Mutex<Option<(Arc<WatchCache>, Duration)>>>;
+
 /// A feed whose upstream is scripted.
 struct Stage {
     followed: Arc<Followed>,
     told: Arc<Mutex<Vec<Box<str>>>>,
     listed: Arc<Mutex<Option<LivenessCheck>>>,
     /// The cache of pods, with its age.
-    cache: Arc<Mutex<Option<(Arc<WatchCache>, Duration)>>>,
+    cache: CacheSlot,
     requests: Receiver<Asked>,
     /// Requests that came before the one that a test waited for.
     early: Vec<Asked>,
@@ -44,7 +47,7 @@ impl Stage {
         let followed = Arc::<Followed>::default();
         let told = Arc::<Mutex<Vec<Box<str>>>>::default();
         let listed = Arc::<Mutex<Option<LivenessCheck>>>::default();
-        let cache = Arc::<Mutex<Option<(Arc<WatchCache>, Duration)>>>::default();
+        let cache = CacheSlot::default();
         let (deletions, lists) = (Arc::clone(&told), Arc::clone(&listed));
         let reports = DeletionReports {
             on_deleted: Arc::new(move |uids| deletions.lock().extend(uids)),

@@ -689,6 +689,14 @@ fn shared(
     })
 }
 
+/// The access of these two.
+fn shared_access() -> RequirementKey {
+    RequirementKey::Access(QuestionKey {
+        authorizers: AuthorizerState::Transparent,
+        ..access_key("jane", "a")
+    })
+}
+
 #[test]
 fn a_shared_access_is_asked_about_with_a_token_that_is_in_use() {
     let start = Instant::now();
@@ -707,12 +715,7 @@ fn a_shared_access_is_asked_about_with_a_token_that_is_in_use() {
         secrets
     };
     assert_eq!(secret(&mut leases, 30), ["two"]);
-    confirm(
-        &mut leases,
-        &access("jane", "a"),
-        start + seconds(30),
-        start,
-    );
+    confirm(&mut leases, &shared_access(), start + seconds(30), start);
     drop((ended, hold));
     assert_eq!(secret(&mut leases, 60), ["one"]);
     drop(kept);
@@ -724,8 +727,8 @@ fn a_token_that_is_rejected_ends_its_own_streams_and_another_one_asks() {
     let mut leases = Leases::new(TIMES);
     let [(one, _one), (two, _two)] = shared(&mut leases, ["Bearer one", "Bearer two"], start);
     let now = start + seconds(30);
-    let key = access("jane", "a");
-    assert_eq!(due(&mut leases, now), [access("jane", "a")]);
+    let key = shared_access();
+    assert_eq!(due(&mut leases, now), [shared_access()]);
     let rejected = BearerToken::from_authorization(http::HeaderValue::from_static("Bearer two"));
     let number = number(&leases, &key);
     assert_eq!(leases.reject_asker(&key, number, &rejected, now), 1);
