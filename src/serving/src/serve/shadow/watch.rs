@@ -26,6 +26,8 @@ use crate::watch::Watch;
 const FRAME_LEN_MAX: usize = 16 << 20;
 /// Initial events of one watch: as many pods as a cluster has.
 const INITIAL_EVENTS_MAX: usize = 200_000;
+/// Items and frames that are taken at a time: with a turn for each, a busy watch would be slower than its events.
+const TAKEN_MAX: usize = 256;
 /// How often it is looked whether a side is behind, or silent.
 const TICK: Duration = Duration::from_secs(2);
 /// How long the other side is waited for once one side has ended.
@@ -88,6 +90,19 @@ impl FrameReader {
 }
 
 impl UpstreamWatch {
+    /// Takes this item, and those behind it.
+    fn take_all(&mut self, item: Option<TeeItem>) -> Result<(), CompareStop> {
+        self.take(item)?;
+        for _ in 1..TAKEN_MAX {
+            match self.items.try_recv() {
+                Ok(item) => self.take(Some(item))?,
+                // That it takes no more is told after all that it took.
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
     fn take(&mut self, item: Option<TeeItem>) -> Result<(), CompareStop> {
         self.silent_since = matches!(item, Some(TeeItem::Idle)).then(Instant::now);
         match item {
@@ -115,6 +130,21 @@ impl MemoryWatch {
                 }
             }
             Some(Err(_)) | None => self.is_over = true,
+        }
+    }
+
+    /// Waits for the next frame, and takes those that are there already.
+    async fn next_all(&mut self) {
+        self.next().await;
+        for _ in 1..TAKEN_MAX {
+            let is_ready = tokio::select! {
+                biased;
+                () = self.next(), if !self.is_over => true,
+                () = std::future::ready(()) => false,
+            };
+            if !is_ready {
+                break;
+            }
         }
     }
 
@@ -272,8 +302,8 @@ impl ShadowRead {
             }
             // Both may be cancelled: what they have not returned stays where it is.
             tokio::select! {
-                item = upstream.items.recv(), if !upstream.is_over => upstream.take(item)?,
-                () = memory.next(), if !memory.is_over => {}
+                item = upstream.items.recv(), if !upstream.is_over => upstream.take_all(item)?,
+                () = memory.next_all(), if !memory.is_over => {}
                 () = sleep(TICK) => {}
             }
         }
