@@ -34,6 +34,7 @@ mod redefinition;
 mod relay;
 mod secrets;
 mod serving_rules;
+mod shadow;
 mod staleness;
 mod status;
 mod support;

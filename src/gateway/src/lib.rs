@@ -71,6 +71,7 @@ use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
 use crate::serve::{ConnectionTable, Service};
 use crate::serving_control::ServingControl;
+use crate::shadow::Shadow;
 use crate::shutdown::Drain;
 use crate::task::restart_on_end;
 use crate::tls::{ServerIdentity, TlsError, TlsFiles};
@@ -431,7 +432,8 @@ fn service(
 ) -> Service {
     let admission = registry.admission().clone();
     let service = Service::new(Arc::clone(registry) as _, admission, metrics.listener());
-    let service = service.ruled(registry.serving().clone());
+    let shadow = Shadow::new(metrics.shadow());
+    let service = service.ruled(registry.serving().clone(), shadow);
     match callers {
         Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
         None => service,
@@ -590,8 +592,8 @@ use kube_fanout_informer as informer;
 use kube_fanout_protocol as protocol;
 use kube_fanout_serving::{
     admin, admission, audit, auth, build_info, cache_rule, cli, config, connection, log_filter,
-    metrics, numbers, passthrough, reload, serve, serving_control, shutdown, tables, talkers, task,
-    telemetry, tls, watch,
+    metrics, numbers, passthrough, reload, serve, serving_control, shadow, shutdown, tables,
+    talkers, task, telemetry, tls, watch,
 };
 use kube_fanout_upstream::{self as upstream, blocking, error_chain, log_limit, net};
 use kube_fanout_wire::{decode, resource};

@@ -8,6 +8,7 @@
 //! | [`watch`] | one watch: its cursor, its initial events, and its delivery to the client |
 //! | [`serve`] | from a request to its response: from memory or upstream, lists, compression |
 //! | [`connection`] | accepting clients; HTTP/1.1, HTTP/2 and WebSocket |
+//! | [`shadow`] | forwarded answers compared with what memory would have answered |
 //! | [`tables`] | watches of Tables, which clients with the same parameters share |
 //! | [`passthrough`] | requests that are forwarded, and their bodies in both directions |
 //! | [`auth`] | who is calling, what the caller may do, and streams whose permission is revoked |
@@ -38,6 +39,7 @@ pub mod printable;
 pub mod reload;
 pub mod serve;
 pub mod serving_control;
+pub mod shadow;
 pub mod shutdown;
 pub mod stable_share;
 pub mod status;

@@ -28,6 +28,7 @@ mod readiness;
 mod rebalance;
 mod resource_labels;
 mod serving;
+mod shadow;
 mod sharded;
 mod stalled_streams;
 mod traces;
@@ -75,6 +76,7 @@ pub use readiness::{ReadinessLabel, ReadinessMetrics};
 pub use rebalance::{RebalanceMetrics, RebalanceOutcome};
 pub use resource_labels::ResourceLabels;
 pub use serving::{RuleCounters, ServingMetrics};
+pub use shadow::{ShadowMetrics, ShadowOutcome};
 pub use sharded::{ShardedCounter, ShardedHistogram};
 pub use stalled_streams::StalledStreams;
 pub use traces::{SpanOutcome, TraceMetrics};
@@ -117,6 +119,7 @@ pub struct Metrics {
     memory: MemoryMetrics,
     rebalance: RebalanceMetrics,
     serving: ServingMetrics,
+    shadow: ShadowMetrics,
     readiness: ReadinessMetrics,
     api_services_known: IntGauge,
     traces: TraceMetrics,
@@ -185,6 +188,7 @@ impl Metrics {
             memory: MemoryMetrics::register(&gateway)?,
             rebalance: RebalanceMetrics::register(&gateway)?,
             serving: ServingMetrics::register(&gateway)?,
+            shadow: ShadowMetrics::register(&gateway)?,
             readiness: ReadinessMetrics::register(&gateway)?,
             api_services_known,
             traces: TraceMetrics::register(&gateway)?,
@@ -402,6 +406,12 @@ impl Metrics {
     #[must_use]
     pub fn serving(&self) -> ServingMetrics {
         self.serving.clone()
+    }
+
+    /// Handles of shadow comparisons.
+    #[must_use]
+    pub fn shadow(&self) -> ShadowMetrics {
+        self.shadow.clone()
     }
 
     /// Handles of the readiness of the gateway.

@@ -41,6 +41,7 @@ mod request_timeout;
 pub mod resources;
 mod response;
 mod service;
+mod shadow;
 mod side;
 mod unhandled;
 

@@ -36,6 +36,8 @@ use tokio::time::Sleep;
 use crate::admission::{ListPermit, WatchPermit};
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
+use crate::cache::Epoch;
+use crate::resource::ResourceVersion;
 use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
 pub use catch_up::can_catch_up;
 pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
@@ -101,6 +103,16 @@ impl Watch {
     /// Enters the table of open watches, until the watch ends.
     pub(crate) fn enter(&mut self, table: &Arc<WatchTable>, client: WatchClient) {
         self.cursor.enter(table, client);
+    }
+
+    /// The version up to which the client has been sent all events, if that is known now.
+    pub(crate) fn proven(&mut self) -> Option<ResourceVersion> {
+        self.cursor.prove()
+    }
+
+    /// The number of lists that its cache has been filled from.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.cursor.epoch()
     }
 
     #[cfg(test)]

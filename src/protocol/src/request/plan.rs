@@ -204,6 +204,18 @@ impl WatchPlan {
             timeout: timeout(options.timeout_seconds.unwrap_or(0)),
         })
     }
+
+    /// Whether a bookmark ends its initial events, so that the version of these is known.
+    #[must_use]
+    pub const fn has_end_marker(&self) -> bool {
+        matches!(
+            self.start,
+            WatchStart::Initial {
+                marker: EndMarker::Sent,
+                ..
+            }
+        )
+    }
 }
 
 fn start(options: &ListOptions, bookmarks: Bookmarks) -> Option<WatchStart> {

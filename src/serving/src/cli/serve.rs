@@ -211,8 +211,8 @@ pub struct ServeFlags {
     /// Resources that are never cached but forwarded, even if --cache-resources names them.
     #[arg(long, value_name = "LIST", help_heading = "Caches", value_delimiter = ',', default_value = PASSTHROUGH_RESOURCES)]
     pub passthrough_resources: Vec<String>,
-    /// Whose lists and watches are answered from memory: `rules`, `passthrough` to forward everything, or rules as YAML or JSON
-    /// (docs/CONFIGURATION.md#serving-rules). A request that no rule matches is answered from memory.
+    /// Whose lists and watches are answered from memory: `rules`, `passthrough` to forward everything, `shadow` to compare it, too, or
+    /// rules as YAML or JSON (docs/CONFIGURATION.md#serving-rules). A request that no rule matches is answered from memory.
     #[arg(long, value_name = "RULES", help_heading = "Caches", default_value = SERVING)]
     pub serving: String,
     /// How long a cache is kept after its last client has left.

@@ -10,7 +10,7 @@ use super::words::TimeSpan;
 /// Flags of `serving`.
 #[derive(Clone, Debug, Args)]
 pub struct ServingFlags {
-    /// The rules to put in force for a while: `passthrough`, `rules`, or rules as YAML or JSON (docs/CONFIGURATION.md#serving-rules).
+    /// The rules to put in force for a while: `passthrough`, `shadow`, `rules`, or rules as YAML or JSON (docs/CONFIGURATION.md#serving-rules).
     ///
     /// Without it, the rules in force are printed.
     #[arg(value_name = "RULES", requires = "for", conflicts_with = "reset")]

@@ -10,7 +10,8 @@
 //!     - {name: rest, percent: 0}
 //! ```
 //!
-//! The first rule that matches a request decides. What no rule matches is answered from memory.
+//! The first rule that matches a request decides. What no rule matches is answered from memory. With `mode: shadow` a rule forwards what it
+//! matches, and the percentage says how much of it is compared with what memory would have answered (decision 63).
 
 mod decision;
 mod glob;

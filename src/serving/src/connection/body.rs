@@ -76,24 +76,6 @@ impl ClientBody {
         }
     }
 
-    fn poll_answer(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
-        match &mut self.answer {
-            AnswerBody::Whole(pieces) | AnswerBody::Stream(pieces) => {
-                Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
-            }
-            AnswerBody::List(list) => Pin::new(&mut **list).poll_frame(context),
-            AnswerBody::Watch(watch) => Pin::new(&mut **watch)
-                .poll_frame(context)
-                .map_err(|never| match never {}),
-            AnswerBody::Forwarded(body, _) => Pin::new(body)
-                .poll_frame(context)
-                .map_ok(|frame| frame.map_data(BufList::from)),
-        }
-    }
-
     /// Whether the body has nothing more to send for now, or at all, after its last frame.
     fn pauses(&self) -> bool {
         match &self.answer {
@@ -124,7 +106,7 @@ impl Body for ClientBody {
             let last = Bytes::copy_from_slice(&[last]);
             return Poll::Ready(Some(Ok(Frame::data(last.into()))));
         }
-        let mut polled = this.poll_answer(context);
+        let mut polled = this.answer.poll_frame(context);
         if let Some(ends) = this.ends() {
             let waiting = match &polled {
                 Poll::Ready(_) => WaitingSide::Server,

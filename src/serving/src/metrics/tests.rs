@@ -10,6 +10,7 @@ use strum::VariantArray;
 
 use super::*;
 use crate::protocol::request::RequestInfo;
+use crate::resource::Gvr;
 use crate::upstream::driver::{FrameRejection, UpstreamWatchEnd};
 use crate::upstream::reflector::RelistReason;
 
@@ -24,6 +25,8 @@ const PODS: ResourceLabels<'static> = ResourceLabels {
 fn full() -> Metrics {
     let metrics = Metrics::new().unwrap();
     let _ = metrics.serving().of_rule("nodes");
+    let pods = Gvr::new("", "v1", "pods");
+    let _ = metrics.shadow().of(&pods, VerbLabel::List);
     let _ = (
         metrics.upstream(PODS),
         metrics.endpoint("10.0.0.1:6443"),

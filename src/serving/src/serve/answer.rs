@@ -98,7 +98,12 @@ impl Service {
                 match self.side(&read, &request, self.unknown_user()) {
                     ReadSide::Memory => self.answer_read(read, request, false).await,
                     ReadSide::User => self.answer_read(read, request, true).await,
-                    ReadSide::Upstream(side) => self.forward_to(request, side).await,
+                    ReadSide::Upstream(ruled) => {
+                        self.forward_ruled(&read, request, ruled, |request, caller| {
+                            self.forward_trail(request, caller)
+                        })
+                        .await
+                    }
                 }
             }
             Some(_) | None => self.forward_unread(request).await,
@@ -107,7 +112,7 @@ impl Service {
 
     /// Whether memory may answer this request at all, as far as a cheap check can say. Other requests are forwarded without a
     /// review of the caller: reviews of requests of unbounded length are not sent upstream.
-    fn may_answer(&self, read: &ReadRequest) -> bool {
+    pub(super) fn may_answer(&self, read: &ReadRequest) -> bool {
         let ResourcePath {
             gvr,
             namespace,
@@ -213,7 +218,7 @@ impl Service {
             return self.finished(&account, response);
         }
         let trail = denied.trail.clone();
-        let forwarded = self.forward(request, denied.side, |_, _| trail);
+        let forwarded = self.forward_ruled(&denied.request, request, denied.ruled, |_, _| trail);
         let forwarded = before_deadline(denied.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
     }
@@ -308,23 +313,15 @@ impl Service {
 
     /// Forwards a request that cannot be answered from memory.
     async fn forward_unread(&self, request: Box<ClientRequest>) -> ServiceResponse {
-        self.forward_to(request, None).await
-    }
-
-    /// Forwards a request of which no more is read here. `side` ends a watch that a serving rule forwards.
-    async fn forward_to(
-        &self,
-        request: Box<ClientRequest>,
-        side: Option<SideEnd>,
-    ) -> ServiceResponse {
-        self.forward(request, side, |request, caller| {
+        self.forward(request, None, |request, caller| {
             self.forward_trail(request, caller)
         })
         .await
     }
 
-    /// Forwards a request that is not authorized here. `trail` gives its entry in the audit log.
-    async fn forward(
+    /// Forwards a request that is not authorized here. `trail` gives its entry in the audit log, and `side` ends a watch that a serving
+    /// rule forwards.
+    pub(super) async fn forward(
         &self,
         request: Box<ClientRequest>,
         side: Option<SideEnd>,

@@ -124,6 +124,25 @@ impl Drop for MeasuredList {
 }
 
 impl AnswerBody {
+    /// The next part of the body.
+    pub(crate) fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
+        match self {
+            Self::Whole(pieces) | Self::Stream(pieces) => {
+                Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
+            }
+            Self::List(list) => Pin::new(&mut **list).poll_frame(context),
+            Self::Watch(watch) => Pin::new(&mut **watch)
+                .poll_frame(context)
+                .map_err(|never| match never {}),
+            Self::Forwarded(body, _) => Pin::new(body)
+                .poll_frame(context)
+                .map_ok(|frame| frame.map_data(BufList::from)),
+        }
+    }
+
     /// Ends a watch when its connection is recalled.
     pub(super) fn follow(&mut self, recall: &WatchRecall) {
         match self {

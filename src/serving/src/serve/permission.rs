@@ -14,7 +14,7 @@ use super::record::decision;
 use super::request_timeout::{LIMIT, before_deadline, timeout_response};
 use super::resources::{ForwardCaller, Permission, expiry};
 use super::service::{Service, ServiceResponse};
-use super::side::{ReadSide, user_of};
+use super::side::{ReadSide, RuledForward, user_of};
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
@@ -26,7 +26,6 @@ use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
 use crate::protocol::status::{Status, StatusForm};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
-use crate::serving_control::SideEnd;
 
 /// A read that its caller may have.
 pub(super) struct AuthorizedRead {
@@ -46,8 +45,8 @@ pub(super) struct DeniedRead {
     pub(super) trail: Option<AuditTrail>,
     /// `None` if the request has to be forwarded.
     pub(super) response: Option<ServiceResponse>,
-    /// What ends the watch when the serving rules change, if they forward it.
-    pub(super) side: Option<SideEnd>,
+    /// How the serving rules forward it, if they do.
+    pub(super) ruled: RuledForward,
 }
 
 impl AuthorizedRead {
@@ -95,7 +94,7 @@ impl Service {
                     request: read,
                     trail,
                     response: None,
-                    side: None,
+                    ruled: RuledForward::default(),
                 });
             }
             Some(Err(denial)) => return Err(self.unauthenticated(read, request, &denial)),
@@ -106,13 +105,13 @@ impl Service {
         };
         let trail = self.caller_trail(request, &read.audit_id, &caller);
         if has_open_rules
-            && let ReadSide::Upstream(side) = self.side(&read, request, user_of(&caller))
+            && let ReadSide::Upstream(ruled) = self.side(&read, request, user_of(&caller))
         {
             return Err(DeniedRead {
                 request: read,
                 trail,
                 response: None,
-                side,
+                ruled,
             });
         }
         let access = access(&read.path, &request.info);
@@ -159,7 +158,7 @@ impl Service {
             request: read,
             trail,
             response,
-            side: None,
+            ruled: RuledForward::default(),
         }
     }
 
@@ -182,7 +181,7 @@ impl Service {
             request: read,
             trail,
             response,
-            side: None,
+            ruled: RuledForward::default(),
         }
     }
 
@@ -249,7 +248,7 @@ impl Service {
     }
 
     /// The peer as the client that its caller is. A caller that impersonates counts as itself.
-    fn identify_peer(&self, peer: Peer, caller: &Caller) -> Peer {
+    pub(super) fn identify_peer(&self, peer: Peer, caller: &Caller) -> Peer {
         let user = caller.authenticated();
         self.users.known(peer, &user.name, &user.groups)
     }
@@ -338,12 +337,12 @@ fn timed_out(request: Box<ReadRequest>, trail: Option<AuditTrail>) -> DeniedRead
         request,
         trail,
         response: Some(timeout_response().map(AnswerBody::whole)),
-        side: None,
+        ruled: RuledForward::default(),
     }
 }
 
 /// The attributes to authorize (docs/PROTOCOL.md §1.1 h, j).
-fn access(path: &ResourcePath, info: &RequestInfo) -> Access {
+pub(super) fn access(path: &ResourcePath, info: &RequestInfo) -> Access {
     let selector = |name| {
         let value = info
             .query

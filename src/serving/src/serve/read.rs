@@ -122,7 +122,7 @@ impl Service {
     }
 
     /// The cache to read from, with its key, or else the key that was tried last.
-    async fn cache(
+    pub(super) async fn cache(
         &self,
         read: &AuthorizedRead,
         first: Encoding,
@@ -204,7 +204,11 @@ impl Service {
         };
         let is_short = page.is_short();
         // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, even for a short list.
-        let (snapshot, permit) = if let ListRead::Exact(version) = plan.read {
+        let (snapshot, permit) = if let Some(version) = request.at {
+            let permit = self.list_permit(read.authorized, is_short).await?;
+            let state = self.compared_state(version, served, read.authorized.peer);
+            (state.await?, permit)
+        } else if let ListRead::Exact(version) = plan.read {
             let is_retained = is_retained(version, served).await?;
             let permit = self.list_permit(read.authorized, is_short && is_retained);
             let permit = permit.await?;
@@ -286,7 +290,14 @@ impl Service {
         };
         // As for lists, wait for upstream before taking a permit. A request that has joined a view must not wait for a permit any
         // more.
-        let started = match self.watch_state(plan.start, served).await {
+        let state = match authorized.request.at.filter(|_| plan.has_end_marker()) {
+            Some(version) => {
+                let state = self.compared_state(version, served, authorized.peer);
+                Ok(Some(state.await?.into()))
+            }
+            None => self.watch_state(plan.start, served).await,
+        };
+        let started = match state {
             Ok(state) => {
                 let list_permit = self.list_permit(authorized, is_short).await?;
                 let start = self.watch_start(read, selector, plan.start, state);

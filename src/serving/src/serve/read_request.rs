@@ -5,15 +5,16 @@ use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
 use super::gzip::accepts_gzip;
-use super::request_timeout::RequestTimeout;
+use super::request_timeout::{LIMIT, RequestTimeout};
 use super::resources::FillWait;
 use crate::protocol::audit_id;
 use crate::protocol::request::{
-    CacheRead, ListOptions, PathForm, ResourcePath, SELECTORS_LEN_MAX, Spelling, Verb,
+    CacheRead, ListOptions, PathForm, ReadPlan, ResourcePath, SELECTORS_LEN_MAX, Spelling, Verb,
+    WatchStart,
 };
 use crate::protocol::status::StatusForm;
 use crate::protocol::websocket::{UpgradeRequest, WebSocketUpgrade};
-use crate::resource::{Gates, Gvr, ResourceKind};
+use crate::resource::{Gates, Gvr, ResourceKind, ResourceVersion};
 use crate::selector::LabelSelector;
 
 /// What a list or a watch asks of memory. The later stages contain it, so it is boxed.
@@ -32,6 +33,8 @@ pub(super) struct ReadRequest {
     /// The time by which the response must have started; `None` for watches.
     pub(super) deadline: Option<Instant>,
     pub(super) audit_id: HeaderValue,
+    /// The version to read instead of what the options say, so that the answer can be compared with another one.
+    pub(super) at: Option<ResourceVersion>,
 }
 
 impl ReadRequest {
@@ -84,7 +87,25 @@ impl ReadRequest {
                 RequestTimeout::Endless | RequestTimeout::Unknown => None,
             },
             audit_id: audit_id(http.headers()),
+            at: None,
         }))
+    }
+
+    /// The same request for a comparison: of the state or the events after this version, if there is one.
+    pub(super) fn compared_at(&self, at: Option<ResourceVersion>) -> Box<Self> {
+        let started = Instant::now();
+        Box::new(Self {
+            path: self.path.clone(),
+            verb: self.verb,
+            options: self.options.clone(),
+            status_form: self.status_form,
+            takes_gzip: false,
+            socket: None,
+            started,
+            deadline: (self.verb == Verb::List).then(|| started + LIMIT),
+            audit_id: self.audit_id.clone(),
+            at,
+        })
     }
 
     /// How long the request waits for its cache to be filled. A page or one object costs upstream little; kube-apiserver also answers
@@ -109,6 +130,12 @@ impl ReadRequest {
         {
             return None;
         }
-        CacheRead::decide(&self.path, &self.options, kind)
+        let mut read = CacheRead::decide(&self.path, &self.options, kind)?;
+        if let (Some(version), ReadPlan::Watch(plan)) = (self.at, &mut read.plan)
+            && !plan.has_end_marker()
+        {
+            plan.start = WatchStart::After(version);
+        }
+        Some(read)
     }
 }

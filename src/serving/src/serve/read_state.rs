@@ -65,13 +65,27 @@ impl Service {
                 .ok_or(ReadRefusal::Forward)?,
             ListRead::Exact(version) => return self.exact(version, served, peer).await,
         };
-        if state.version == state.snapshot.resource_version {
-            return Ok(state.snapshot);
+        Ok(state.into_snapshot())
+    }
+
+    /// The state at exactly this version, for a comparison: waits until memory has it, and keeps nothing for other requests.
+    pub(super) async fn compared_state(
+        &self,
+        version: ResourceVersion,
+        served: &ServedResource,
+        peer: Peer,
+    ) -> Result<Arc<Snapshot>, ReadRefusal> {
+        let state = self
+            .at_least(version, served, Instant::now() + WAIT)
+            .await
+            .map_err(|_| ReadRefusal::Forward)?;
+        if state.snapshot.resource_version > version {
+            return match served.cache.state_at(version) {
+                Some(state) => Ok(state),
+                None => self.rewound(version, served, peer).await,
+            };
         }
-        Ok(Arc::new(Snapshot {
-            resource_version: state.version,
-            ..(*state.snapshot).clone()
-        }))
+        Ok(ReadState { version, ..state }.into_snapshot())
     }
 
     /// Waits for the state that a watch's initial events must not be older than; `None` if any state will do.
@@ -115,9 +129,10 @@ impl Service {
             WatchStart::Initial { marker, .. } => {
                 let entry = join()?;
                 let newest = current(served).map_err(ReadRefusal::Answer)?;
+                let is_exact = read.authorized.request.at.is_some();
                 // The newest state is at least as fresh as an older one that was proven fresh.
                 let ReadState { snapshot, version } = state
-                    .filter(|state| state.version > newest.version)
+                    .filter(|state| is_exact || state.version > newest.version)
                     .unwrap_or(newest);
                 let marker = match marker {
                     EndMarker::Sent => view::Marker::InitialEventsEnd,
@@ -195,7 +210,7 @@ impl Service {
         }
     }
 
-    async fn query_latest(&self, served: &ServedResource, until: Instant) -> Latest {
+    pub(super) async fn query_latest(&self, served: &ServedResource, until: Instant) -> Latest {
         let latest = timeout_at(until, self.resources.latest(served)).await;
         latest.unwrap_or(Latest::Unknown)
     }
@@ -211,6 +226,18 @@ impl Service {
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
+        let state = self.rewound(version, served, peer).await?;
+        served.cache.keep(&state);
+        Ok(state)
+    }
+
+    /// An older state, for which events are undone.
+    async fn rewound(
+        &self,
+        version: ResourceVersion,
+        served: &ServedResource,
+        peer: Peer,
+    ) -> Result<Arc<Snapshot>, ReadRefusal> {
         let permit = timeout_at(Instant::now() + WAIT, self.rewinding.acquire(peer)).await;
         let Ok(Some(_permit)) = permit else {
             return Err(ReadRefusal::Forward);
@@ -226,9 +253,28 @@ impl Service {
         while rewind.step(REWIND_BATCH) {
             tokio::task::yield_now().await;
         }
-        let state = Arc::new(rewind.finish());
-        served.cache.keep(&state);
-        Ok(state)
+        Ok(Arc::new(rewind.finish()))
+    }
+}
+
+impl ReadState {
+    fn into_snapshot(self) -> Arc<Snapshot> {
+        if self.version == self.snapshot.resource_version {
+            return self.snapshot;
+        }
+        Arc::new(Snapshot {
+            resource_version: self.version,
+            ..(*self.snapshot).clone()
+        })
+    }
+}
+
+impl From<Arc<Snapshot>> for ReadState {
+    fn from(snapshot: Arc<Snapshot>) -> Self {
+        Self {
+            version: snapshot.resource_version,
+            snapshot,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
 use crate::metrics::{BadRequest, ListenerMetrics};
 use crate::serving_control::ServingControl;
+use crate::shadow::Shadow;
 
 /// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
 const LOAD_REQUESTS_MAX: usize = 32;
@@ -42,6 +43,8 @@ pub struct Service {
     pub(super) connections: Option<ConnectionTable>,
     /// Which reads memory answers; `None` for all that it can.
     pub(super) serving: Option<ServingControl>,
+    /// Compares what is forwarded with what memory would have answered, where a serving rule says so; `None` for never.
+    pub(super) shadow: Option<Shadow>,
     /// Permits for other gateways that ask how many watches there are.
     pub(super) load_permits: Permits,
 }
@@ -71,6 +74,7 @@ impl Service {
             requests_per_goaway: 0,
             connections: None,
             serving: None,
+            shadow: None,
             load_permits: Permits::new(LOAD_REQUESTS_MAX),
         }
     }

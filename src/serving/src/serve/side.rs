@@ -18,6 +18,7 @@ use crate::fairness::Peer;
 use crate::protocol::request::{Verb, WatchPlan, WatchStart};
 use crate::resource::{CacheKey, Encoding, ResourceVersion, fraction};
 use crate::serving_control::{ServingControl, SideEnd, SubjectUser, WatchSubject};
+use crate::shadow::Shadow;
 use crate::view::ServedResource;
 use crate::watch::shortened;
 
@@ -33,10 +34,19 @@ const KEEP_RETRY: Duration = Duration::from_secs(60);
 /// Which side answers a read.
 pub(super) enum ReadSide {
     Memory,
-    /// Upstream, by a rule; for watches with what ends them when the rules change.
-    Upstream(Option<SideEnd>),
+    /// Upstream, by a rule.
+    Upstream(RuledForward),
     /// That depends on the user.
     User,
+}
+
+/// How a rule forwards a read.
+#[derive(Default)]
+pub(super) struct RuledForward {
+    /// What ends a watch when the rules change.
+    pub(super) end: Option<SideEnd>,
+    /// Whether the answer is compared with what memory would have answered.
+    pub(super) is_shadowed: bool,
 }
 
 /// A watch that a rule forwards, as long as it does.
@@ -53,11 +63,12 @@ struct UpstreamSide {
 }
 
 impl Service {
-    /// Sets the serving rules. Without them memory answers whatever it can.
+    /// Sets the serving rules, and what compares where they say so. Without them memory answers whatever it can.
     #[must_use]
-    pub fn ruled(self, serving: ServingControl) -> Self {
+    pub fn ruled(self, serving: ServingControl, shadow: Shadow) -> Self {
         Self {
             serving: Some(serving),
+            shadow: Some(shadow),
             ..self
         }
     }
@@ -79,36 +90,43 @@ impl Service {
             resource: &read.path.gvr,
             address: request.connection.address,
         };
-        match control.answerer(&subject) {
-            Answerer::Memory(_) => ReadSide::Memory,
-            Answerer::User => ReadSide::User,
-            Answerer::Upstream(_) if read.verb != Verb::Watch => ReadSide::Upstream(None),
-            Answerer::Upstream(_) => {
-                let agent = subject.agent.into();
-                let address: IpAddr = subject.address;
-                let encoding =
-                    Negotiation::of(&request.info, self.resources.gates()).first_choice();
-                let side = UpstreamSide {
-                    control: control.clone(),
-                    subject: WatchSubject {
-                        user,
-                        agent,
-                        resource: read.path.gvr.clone(),
-                        address,
-                    },
-                    resources: Arc::clone(&self.resources),
-                    key: CacheKey {
-                        encoding: encoding.unwrap_or(Encoding::Json),
-                        ..CacheKey::json(&read.path.gvr)
-                    },
-                    peer: request.connection.identity.peer,
-                    has_bookmarks: read.options.allow_watch_bookmarks,
-                    known: known_version(read),
-                    opened_at: Instant::now(),
-                };
-                ReadSide::Upstream(Some(SideEnd::at(side.end())))
-            }
+        let is_shadowed = match control.answerer(&subject) {
+            Answerer::Memory(_) => return ReadSide::Memory,
+            Answerer::User => return ReadSide::User,
+            Answerer::Upstream(_) => false,
+            Answerer::Shadow(_) => true,
+        };
+        if read.verb != Verb::Watch {
+            return ReadSide::Upstream(RuledForward {
+                end: None,
+                is_shadowed,
+            });
         }
+        let agent = subject.agent.into();
+        let address: IpAddr = subject.address;
+        let encoding = Negotiation::of(&request.info, self.resources.gates()).first_choice();
+        let side = UpstreamSide {
+            control: control.clone(),
+            subject: WatchSubject {
+                user,
+                agent,
+                resource: read.path.gvr.clone(),
+                address,
+            },
+            resources: Arc::clone(&self.resources),
+            key: CacheKey {
+                encoding: encoding.unwrap_or(Encoding::Json),
+                ..CacheKey::json(&read.path.gvr)
+            },
+            peer: request.connection.identity.peer,
+            has_bookmarks: read.options.allow_watch_bookmarks,
+            known: known_version(read),
+            opened_at: Instant::now(),
+        };
+        ReadSide::Upstream(RuledForward {
+            end: Some(SideEnd::at(side.end())),
+            is_shadowed,
+        })
     }
 
     /// The user of a read before its caller is known.

@@ -101,7 +101,7 @@ impl ServingControl {
                     counters.memory.inc();
                 }
             }
-            Answerer::Upstream(rule) => {
+            Answerer::Upstream(rule) | Answerer::Shadow(rule) => {
                 *self.0.forwarded_at.lock() = Some(Instant::now());
                 if let Some(counters) = counters(rule) {
                     counters.upstream.inc();
@@ -122,6 +122,12 @@ impl ServingControl {
     #[must_use]
     pub fn is_passthrough(&self) -> bool {
         self.0.in_force.load().rules.is_passthrough()
+    }
+
+    /// Whether anything is compared with memory.
+    #[must_use]
+    pub fn has_shadow(&self) -> bool {
+        self.0.in_force.load().rules.has_shadow()
     }
 
     /// Whether a rule has forwarded a request within this time, so that a client may hold a version that memory has never had.

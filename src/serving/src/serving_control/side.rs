@@ -54,7 +54,10 @@ impl SideHold {
         subject: &ReadSubject<'_>,
         has_bookmarks: bool,
     ) -> Option<Duration> {
-        let is_upstream = matches!(self.control.would_answer(subject), Answerer::Upstream(_));
+        let is_upstream = match self.control.would_answer(subject) {
+            Answerer::Upstream(_) | Answerer::Shadow(_) => true,
+            Answerer::Memory(_) | Answerer::User => false,
+        };
         let is_movable = has_bookmarks || self.control.is_passthrough();
         (is_upstream && is_movable).then(|| self.control.wave_time())
     }

@@ -18,7 +18,7 @@ use super::recorder::{OldestArrivals, WatchRecorder, WatchTotals, end_of_dropped
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
-use crate::cache::Sequence;
+use crate::cache::{Epoch, Sequence};
 use crate::metrics::WatchEnd;
 use crate::protocol::BufList;
 use crate::protocol::status::Status;
@@ -173,6 +173,11 @@ impl WatchCursor {
         } else {
             ReadStage::View
         }
+    }
+
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        let snapshot = self.served.cache.snapshot()?;
+        Some(snapshot.epoch)
     }
 
     fn is_future(&self) -> bool {
@@ -576,7 +581,7 @@ impl WatchCursor {
     }
 
     /// The newest version up to which the client has all events; `None` if there are events that it does not have.
-    fn prove(&mut self) -> Option<ResourceVersion> {
+    pub(super) fn prove(&mut self) -> Option<ResourceVersion> {
         // Read the version first: its events are in the view by then.
         let reached = self.served.hub.reached();
         if self.before_history.is_some()

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::glob::Glob;
-use super::rules::{ServingMode, ServingRule, ServingRules, ShareBy};
+use super::rules::{RuleMode, ServingMode, ServingRule, ServingRules, ShareBy};
 use crate::resource::Gvr;
 use crate::stable_share::share;
 
@@ -14,6 +14,8 @@ pub enum Answerer {
     Memory(Option<usize>),
     /// Upstream, by this rule.
     Upstream(usize),
+    /// Upstream, by this rule, and what memory would have answered is compared with it.
+    Shadow(usize),
     /// That depends on the user, who is not known yet.
     User,
 }
@@ -51,17 +53,20 @@ impl ServingRules {
     /// Which side answers a read.
     #[must_use]
     pub fn answerer(&self, subject: &ReadSubject<'_>) -> Answerer {
-        if self.mode == ServingMode::Passthrough {
-            return Answerer::Upstream(0);
+        match self.mode {
+            ServingMode::Rules => {}
+            ServingMode::Passthrough => return Answerer::Upstream(0),
+            ServingMode::Shadow => return Answerer::Shadow(0),
         }
         for (index, rule) in self.rules.iter().enumerate() {
             match rule.matches(subject) {
                 Some(false) => {}
                 Some(true) => {
-                    return match rule.serves(subject) {
-                        Some(true) => Answerer::Memory(Some(index)),
-                        Some(false) => Answerer::Upstream(index),
-                        None => Answerer::User,
+                    return match (rule.draws(subject), rule.mode) {
+                        (Some(true), RuleMode::Memory) => Answerer::Memory(Some(index)),
+                        (Some(true), RuleMode::Shadow) => Answerer::Shadow(index),
+                        (Some(false), _) => Answerer::Upstream(index),
+                        (None, _) => Answerer::User,
                     };
                 }
                 None => return Answerer::User,
@@ -94,8 +99,8 @@ impl ServingRule {
         Some(is_user && self.groups.as_ref().is_none_or(is_in_group))
     }
 
-    /// Whether memory answers this client among those that the rule matches; `None` if that depends on an unknown user.
-    fn serves(&self, subject: &ReadSubject<'_>) -> Option<bool> {
+    /// Whether this client is among the percentage of those that the rule matches; `None` if that depends on an unknown user.
+    fn draws(&self, subject: &ReadSubject<'_>) -> Option<bool> {
         let part = self.percent.part();
         if part <= 0.0 || part >= 1.0 {
             return Some(part > 0.0);

@@ -22,6 +22,8 @@ const PATTERNS_MAX: usize = 512;
 const NAME_LEN_MAX: usize = 63;
 /// The name under which requests are counted that `mode: passthrough` forwards.
 pub const PASSTHROUGH: &str = "passthrough";
+/// The same for `mode: shadow`.
+const SHADOW: &str = "shadow";
 /// A watch that ends within its first second makes client-go list again; an hour is longer than most watches last.
 const SWITCH_OVER_SECONDS: RangeInclusive<u64> = 1..=3600;
 /// 70,000 watches change sides at 1,600 a second.
@@ -52,6 +54,25 @@ pub(super) enum ServingMode {
     Rules,
     /// Everything is forwarded.
     Passthrough,
+    /// Everything is forwarded, and compared with what memory would have answered.
+    Shadow,
+}
+
+/// What becomes of the clients that a rule matches and draws. The others are forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RuleMode {
+    /// Memory answers.
+    #[default]
+    Memory,
+    /// Upstream answers, and memory's answer is compared with it.
+    Shadow,
+}
+
+impl RuleMode {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Which requests are alike: all of them are answered by the same side.
@@ -80,7 +101,9 @@ pub(super) struct ServingRule {
     pub(super) agents: Option<Vec<Glob>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) resources: Option<Vec<ResourcePattern>>,
-    /// How many of the clients that the rule matches are answered from memory; the others are forwarded.
+    #[serde(default, skip_serializing_if = "RuleMode::is_default")]
+    pub(super) mode: RuleMode,
+    /// How many of the clients that the rule matches are answered from memory, or compared; the others are forwarded.
     #[serde(default = "all", with = "percent")]
     pub(super) percent: Percentage,
     #[serde(default)]
@@ -117,13 +140,24 @@ impl ServingRules {
         self.mode == ServingMode::Passthrough
     }
 
-    /// The names of the rules, in order; if everything is forwarded, only [`PASSTHROUGH`].
+    /// Whether anything is compared with memory.
+    #[must_use]
+    pub fn has_shadow(&self) -> bool {
+        match self.mode {
+            ServingMode::Rules => self.rules.iter().any(|rule| rule.mode == RuleMode::Shadow),
+            ServingMode::Passthrough => false,
+            ServingMode::Shadow => true,
+        }
+    }
+
+    /// The names of the rules, in order; if everything is forwarded, only [`PASSTHROUGH`] or [`SHADOW`].
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
-        if self.is_passthrough() {
-            return vec![PASSTHROUGH];
+        match self.mode {
+            ServingMode::Rules => self.rules.iter().map(|rule| &*rule.name).collect(),
+            ServingMode::Passthrough => vec![PASSTHROUGH],
+            ServingMode::Shadow => vec![SHADOW],
         }
-        self.rules.iter().map(|rule| &*rule.name).collect()
     }
 
     /// Names the rules that have no name, and refuses what cannot be meant.
@@ -154,10 +188,8 @@ impl ServingRules {
                 let reason = format!("never matches, because {before} matches every request");
                 return Err(at(reason));
             }
-            if rule.name == PASSTHROUGH {
-                return Err(at(
-                    "this is the name of what mode: passthrough counts".to_owned()
-                ));
+            if let name @ (PASSTHROUGH | SHADOW) = &*rule.name {
+                return Err(at(format!("this is the name of what mode: {name} counts")));
             }
             if !names.insert(&rule.name) {
                 return Err(at("another rule has this name".to_owned()));
@@ -239,7 +271,7 @@ impl FromStr for ServingRules {
             return refuse(format!("longer than {RULES_LEN_MAX} bytes"));
         }
         let text = match text.trim() {
-            mode @ ("rules" | "passthrough") => format!("mode: {mode}"),
+            mode @ ("rules" | PASSTHROUGH | SHADOW) => format!("mode: {mode}"),
             text => text.to_owned(),
         };
         let rules = serde_saphyr::from_str::<Self>(&text).map_err(|error| {

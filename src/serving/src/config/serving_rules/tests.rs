@@ -97,6 +97,14 @@ fn the_user_is_asked_for_only_where_the_answer_depends_on_it() {
     assert_eq!(unknown("rules"), Answerer::Memory(None));
     assert_eq!(unknown("rules: [{percent: 0}]"), Answerer::Upstream(0));
     assert_eq!(unknown("rules: [{percent: 50}]"), Answerer::User);
+    assert_eq!(unknown("shadow"), Answerer::Shadow(0));
+    assert_eq!(unknown("rules: [{mode: shadow}]"), Answerer::Shadow(0));
+    assert_eq!(
+        unknown("rules: [{mode: shadow, percent: 50}]"),
+        Answerer::User
+    );
+    let none = "rules: [{mode: shadow, percent: 0}]";
+    assert_eq!(unknown(none), Answerer::Upstream(0));
     let others =
         "rules: [{users: [a], agents: [argo], percent: 0}, {agents: [kubelet*], percent: 0}]";
     assert_eq!(unknown(others), Answerer::Upstream(1));
@@ -168,6 +176,8 @@ fn rules_are_written_as_they_are_read() {
     for text in [
         "rules",
         "passthrough",
+        "shadow",
+        "rules: [{users: [a], mode: shadow, percent: 5}, {mode: memory, percent: 0}]",
         SAMPLE,
         "rules: [{percent: 0.5, by: user, salt: x}]",
         "{\"mode\": \"passthrough\", \"switchOver\": \"1h\"}",
@@ -196,6 +206,11 @@ fn what_cannot_be_meant_is_named() {
             "rules: [{name: passthrough}]",
             "the name of what mode: passthrough counts",
         ),
+        (
+            "rules: [{name: shadow}]",
+            "the name of what mode: shadow counts",
+        ),
+        ("rules: [{mode: passthrough}]", "passthrough"),
         ("rules: [{name: a, users: [x]}, {name: a}]", "has this name"),
         (
             "rules: [{percent: 1}, {users: [x]}]",

@@ -1,0 +1,140 @@
+//! Compares a list with memory's at the same version.
+
+use std::io::Read as _;
+
+use bytes::BufMut as _;
+use flate2::read::MultiGzDecoder;
+
+use super::super::service::ServiceResponse;
+use super::memory::{BROKEN, CompareStop, ShadowRead, TOO_MUCH, UNREADABLE, next_bytes};
+use super::{ForwardedHead, encoding};
+use crate::blocking::spawn_blocking;
+use crate::metrics::ShadowOutcome;
+use crate::resource::Encoding;
+use crate::shadow::{HeldBytes, ShadowList, TeeItem, TeeReader, differences};
+
+/// Length of an uncompressed list. Lists are uncompressed one at a time.
+const LEN_MAX: u64 = 256 << 20;
+
+/// A whole list, as it was sent.
+struct ListBytes {
+    bytes: Vec<u8>,
+    is_gzip: bool,
+    /// Counts the bytes until the comparison is over: what it keeps of them afterwards is less.
+    _held: Option<HeldBytes>,
+}
+
+impl ShadowRead {
+    /// Compares a list.
+    pub(super) async fn compare_list(
+        &self,
+        head: &ForwardedHead,
+        items: TeeReader,
+    ) -> Result<(), CompareStop> {
+        if head.code != 200 {
+            return self.compare_status(head.code).await;
+        }
+        let encoding_sent = head.encoding.ok_or(UNREADABLE)?;
+        let upstream = received(items, head.is_gzip).await?;
+        let upstream = match self.read_list(encoding_sent, upstream).await {
+            // Perhaps memory cannot read this resource, either.
+            Err(CompareStop::Differs(outcome)) => {
+                self.answer(None).await?;
+                return Err(CompareStop::Differs(outcome));
+            }
+            read => read?,
+        };
+        let response = self.answer(Some(upstream.version)).await?;
+        if encoding(response.headers()) != Some(encoding_sent) {
+            return Err(CompareStop::Differs(ShadowOutcome::Content));
+        }
+        let memory = self.sent_from_memory(response).await?;
+        let memory = self.read_list(encoding_sent, memory).await?;
+        if memory.version != upstream.version {
+            return Err(CompareStop::NotComparable("memory read another version"));
+        }
+        let _turn = self.shadow.turn().await;
+        self.recorder
+            .record(&differences(&upstream.into(), &memory.into()));
+        Ok(())
+    }
+
+    /// Reads a list on a thread for blocking work, one at a time.
+    async fn read_list(
+        &self,
+        encoding: Encoding,
+        list: ListBytes,
+    ) -> Result<ShadowList, CompareStop> {
+        let _turn = self.shadow.turn().await;
+        let hasher = self.shadow.hasher().clone();
+        let read = spawn_blocking(move || {
+            let bytes = list.uncompressed()?;
+            ShadowList::read(encoding, &bytes, &hasher)
+                .map_err(|_| CompareStop::Differs(ShadowOutcome::Content))
+        });
+        read.await.map_err(|_| BROKEN)?
+    }
+
+    async fn sent_from_memory(&self, response: ServiceResponse) -> Result<ListBytes, CompareStop> {
+        let mut body = response.into_body();
+        let (mut bytes, mut held) = (Vec::new(), None);
+        while let Some(part) = next_bytes(&mut body).await {
+            let part = part.map_err(|_| BROKEN)?;
+            let more = self.shadow.budget().hold(part.len());
+            hold(&mut held, more.ok_or(TOO_MUCH)?);
+            bytes.put(part);
+        }
+        Ok(ListBytes {
+            bytes,
+            is_gzip: false,
+            _held: held,
+        })
+    }
+}
+
+/// The whole forwarded list.
+async fn received(mut items: TeeReader, is_gzip: bool) -> Result<ListBytes, CompareStop> {
+    let (mut bytes, mut held) = (Vec::new(), None);
+    loop {
+        match items.recv().await {
+            Some(TeeItem::Chunk(chunk, more)) => {
+                hold(&mut held, more);
+                bytes.extend_from_slice(&chunk);
+            }
+            Some(TeeItem::Idle) => {}
+            Some(TeeItem::End) => {
+                return Ok(ListBytes {
+                    bytes,
+                    is_gzip,
+                    _held: held,
+                });
+            }
+            Some(TeeItem::Broken) => return Err(BROKEN),
+            None => return Err(TOO_MUCH),
+        }
+    }
+}
+
+fn hold(held: &mut Option<HeldBytes>, more: HeldBytes) {
+    match held {
+        Some(held) => held.merge(more),
+        None => *held = Some(more),
+    }
+}
+
+impl ListBytes {
+    fn uncompressed(self) -> Result<Vec<u8>, CompareStop> {
+        if !self.is_gzip {
+            return Ok(self.bytes);
+        }
+        let mut bytes = Vec::new();
+        let read = MultiGzDecoder::new(&*self.bytes)
+            .take(LEN_MAX)
+            .read_to_end(&mut bytes);
+        match read {
+            Ok(len) if (len as u64) < LEN_MAX => Ok(bytes),
+            Ok(_) => Err(TOO_MUCH),
+            Err(_) => Err(CompareStop::Differs(ShadowOutcome::Content)),
+        }
+    }
+}

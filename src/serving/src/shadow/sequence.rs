@@ -1,0 +1,159 @@
+//! Compares two streams of events as they come. Pure: time is an argument.
+//!
+//! Both sides send events in the order of their versions, each at its own time. An event is compared with the other side's event of the same
+//! version and object. If the other side has passed that version without it, only one side has it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::object::ComparedObject;
+use super::recorder::Difference;
+use crate::resource::{EventKind, ResourceVersion};
+
+/// Events of one side that may wait for the other side.
+const WAITING_MAX: usize = 4_096;
+/// An event that memory has had for this time, while upstream's client has waited and got nothing at all, does not come any more. An API
+/// server that is short of CPU may be silent for shorter.
+const SILENCE: Duration = Duration::from_secs(60);
+/// A side that is behind for longer is not waited for: its watch may be broken, or its client does not read.
+const BEHIND_MAX: Duration = Duration::from_secs(90);
+
+/// One of the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComparedSide {
+    Upstream,
+    Memory,
+}
+
+/// Events that only one side has sent so far.
+#[derive(Debug, Default)]
+struct WaitingEvents {
+    events: VecDeque<WaitingEvent>,
+    /// Everything up to this version was sent.
+    passed: ResourceVersion,
+}
+
+#[derive(Debug)]
+struct WaitingEvent {
+    kind: EventKind,
+    object: ComparedObject,
+    at: Instant,
+}
+
+/// The comparison of two watches.
+#[derive(Debug)]
+pub(crate) struct SequenceComparison {
+    /// Events up to this version are not compared.
+    start: ResourceVersion,
+    upstream: WaitingEvents,
+    memory: WaitingEvents,
+}
+
+impl SequenceComparison {
+    /// Compares the events after this version.
+    pub(crate) fn after(start: ResourceVersion) -> Self {
+        Self {
+            start,
+            upstream: WaitingEvents::default(),
+            memory: WaitingEvents::default(),
+        }
+    }
+
+    const fn side(&mut self, side: ComparedSide) -> &mut WaitingEvents {
+        match side {
+            ComparedSide::Upstream => &mut self.upstream,
+            ComparedSide::Memory => &mut self.memory,
+        }
+    }
+
+    /// Adds an event of one side.
+    pub(crate) fn push(
+        &mut self,
+        side: ComparedSide,
+        kind: EventKind,
+        object: ComparedObject,
+        now: Instant,
+    ) {
+        if object.version <= self.start {
+            return;
+        }
+        self.pass(side, object.version);
+        let event = WaitingEvent {
+            kind,
+            object,
+            at: now,
+        };
+        self.side(side).events.push_back(event);
+    }
+
+    /// Notes that a side has sent all events up to this version.
+    pub(crate) fn pass(&mut self, side: ComparedSide, version: ResourceVersion) {
+        let passed = &mut self.side(side).passed;
+        *passed = version.max(*passed);
+    }
+
+    /// Whether upstream has sent an event that memory has not.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        !self.upstream.events.is_empty()
+    }
+
+    /// Whether one side is too far behind the other.
+    pub(crate) fn is_hopeless(&self, now: Instant) -> bool {
+        [&self.upstream, &self.memory].into_iter().any(|side| {
+            let first = side.events.front();
+            side.events.len() > WAITING_MAX
+                || first.is_some_and(|event| now - event.at > BEHIND_MAX)
+        })
+    }
+
+    /// The next event that is certain to be the same on both sides, or not: with its difference. Call it until it returns `None`.
+    /// `silent_since` is since when upstream has sent nothing although its client waits.
+    pub(crate) fn next(
+        &mut self,
+        silent_since: Option<Instant>,
+        now: Instant,
+    ) -> Option<Result<(), Difference>> {
+        let (upstream, memory) = (&mut self.upstream, &mut self.memory);
+        let (first, other) = (upstream.events.front(), memory.events.front());
+        let (is_missing, is_extra) = match (first, other) {
+            (None, None) => return None,
+            (Some(first), None) => (first.object.version <= memory.passed, false),
+            (None, Some(other)) => {
+                let is_silent =
+                    silent_since.is_some_and(|since| now - since.max(other.at) >= SILENCE);
+                (false, is_silent || other.object.version <= upstream.passed)
+            }
+            (Some(first), Some(other)) => {
+                (first.place() < other.place(), first.place() > other.place())
+            }
+        };
+        if is_missing {
+            let event = upstream.events.pop_front()?;
+            return Some(Err(Difference::missing(&event.object)));
+        }
+        if is_extra {
+            let event = memory.events.pop_front()?;
+            return Some(Err(Difference::extra(&event.object)));
+        }
+        if first.is_none() || other.is_none() {
+            return None;
+        }
+        let (first, other) = (upstream.events.pop_front()?, memory.events.pop_front()?);
+        let is_equal = first.kind == other.kind && first.object == other.object;
+        Some(match is_equal {
+            true => Ok(()),
+            false => Err(Difference::content(&first.object, &other.object)),
+        })
+    }
+}
+
+impl WaitingEvent {
+    fn place(&self) -> (ResourceVersion, &str) {
+        (self.object.version, &self.object.key)
+    }
+}
+
+#[cfg(test)]
+mod tests;
