@@ -247,6 +247,15 @@ async fn list_on(gateway: SocketAddr, on: watch::Receiver<bool>, http: HttpVersi
     }
 }
 
+/// Waits until no watch is compared any more: a client that leaves has events that are still to be compared.
+async fn compared(gateway: &Running) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while metric_sum(gateway.admin, "kube_fanout_shadow_watches", "").await > 0 {
+        assert!(Instant::now() < give_up_at, "comparisons go on");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_writes_nothing_differs_and_clients_get_everything() {
     let seconds = std::env::var("KUBE_FANOUT_TEST_SHADOW_SECONDS");
@@ -301,12 +310,7 @@ async fn under_writes_nothing_differs_and_clients_get_everything() {
     for store in clients.join_all().await.into_iter().flatten() {
         events += store.events_until(newest).len();
     }
-    // A client that leaves has events that are still to be compared.
-    let give_up_at = Instant::now() + PATIENCE;
-    while metric_sum(gateway.admin, "kube_fanout_shadow_watches", "").await > 0 {
-        assert!(Instant::now() < give_up_at, "comparisons go on");
-        sleep(Duration::from_millis(20)).await;
-    }
+    compared(&gateway).await;
     for verb in ["LIST", "WATCH"] {
         let found = outcomes(gateway.admin, verb).await;
         let differences = ["missing", "extra", "content", "status"];
