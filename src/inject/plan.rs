@@ -1,7 +1,7 @@
 //! What is to be written so that pods can be injected and kube-proxy knows the API servers. Sends nothing.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
