@@ -646,6 +646,14 @@ def check_certificate():
     for expected in ("CN=system:node:kube-fanout,O=system:nodes\n", "DNS:kubernetes.default.svc,", "DNS:kube-fanout-api.elsewhere.svc,"):
         if expected not in text:
             fail(script, f"the request has no {expected.strip()}")
+    with tempfile.TemporaryDirectory() as folder:
+        kubectl = pathlib.Path(folder) / "kubectl"
+        kubectl.write_text('#!/bin/sh\ncase "$*" in *" get secret "*) echo secret/kube-fanout-tls ;; *) exit 9 ;; esac\n')
+        kubectl.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        for flags, code, what in (([], 1, "overwrites"), (["--replace"], 9, "does not replace")):
+            if subprocess.run([script, *flags], env=environment, capture_output=True, timeout=60).returncode != code:
+                fail(script, f"{what} a Secret that exists")
     print("manifests: the request for a certificate is one that its signer accepts")
 
 

@@ -1,20 +1,28 @@
 #!/usr/bin/env bash
 # A certificate for gateways from the cluster's own authority, with the names of the API server: clients then trust both ends alike.
 #
-#   certificate.sh [NAMESPACE]           requests and approves it, and writes the Secret kube-fanout-tls
-#   certificate.sh --print [NAMESPACE]   prints only the request
+#   certificate.sh [NAMESPACE]             requests and approves it, and writes the Secret kube-fanout-tls, unless there is one
+#   certificate.sh --replace [NAMESPACE]   the same, whatever is in that Secret
+#   certificate.sh --print [NAMESPACE]     prints only the request
 #
 # The signer kubernetes.io/kubelet-serving accepts any names for a subject that looks like a node's. kubeadm's cluster authority signs for
 # it; on clusters where another authority does, or none, use a bundle (docs/HOWTO.md). Needs openssl, kubectl, and the rights to create and
-# approve certificate requests: who has them can have a certificate for the API server's name. Repeat it before the certificate expires.
+# approve certificate requests: who has them can have a certificate for the API server's name. Repeat it
+# with --replace before the certificate expires.
 set -euo pipefail
 
-print=false
-if [ "${1:-}" = --print ]; then
-    print=true
-    shift
-fi
+task=create
+case "${1:-}" in
+    --print | --replace)
+        task=${1#--}
+        shift
+        ;;
+esac
 namespace=${1:-kube-fanout}
+if [ "$task" = create ] && [ -n "$(kubectl -n "$namespace" get secret kube-fanout-tls --ignore-not-found -o name)" ]; then
+    echo "certificate.sh: the Secret kube-fanout-tls exists: give --replace to overwrite it" >&2
+    exit 1
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -35,7 +43,7 @@ spec:
   usages: [digital signature, server auth]
   request: $(base64 -w0 "$work/tls.csr")
 YAML
-if $print; then
+if [ "$task" = print ]; then
     cat "$work/request.yaml"
     exit
 fi

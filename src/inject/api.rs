@@ -14,10 +14,10 @@ use crate::upstream::client::{Client, RequestBody};
 
 /// A page of a list takes a second or two.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
-/// A page of pods' metadata, or a list of all namespaces.
-const ANSWER_LEN_MAX: usize = 64 << 20;
+/// A page of pods' metadata takes about one MiB.
+const ANSWER_LEN_MAX: usize = 8 << 20;
 /// Objects of a page.
-const PAGE_LEN: usize = 500;
+const PAGE_LEN: usize = 250;
 /// Pages of a list that are read: more pods than a cluster has.
 const PAGES_MAX: usize = 1_000;
 const JSON: &str = "application/json";
@@ -59,22 +59,30 @@ impl Api {
         }
     }
 
-    /// The metadata of all objects of a list, page by page. `query` may be empty.
-    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Vec<Value>, ApiFailure> {
+    /// What `keep` takes from the metadata of all objects of a list, page by page. `query` may be empty.
+    pub(super) async fn list<Kept>(
+        &self,
+        path: &str,
+        query: &str,
+        keep: impl Fn(&Value) -> Kept,
+    ) -> Result<Vec<Kept>, ApiFailure> {
         let (mut items, mut token) = (Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
             let page = format!("{path}?limit={PAGE_LEN}&{query}&continue={token}");
-            let mut page = self.send(Method::GET, &page, (METADATA_LIST, None)).await?;
-            if let Value::Array(found) = page["items"].take() {
-                items.extend(found);
-            }
+            let page = self.send(Method::GET, &page, (METADATA_LIST, None)).await?;
+            items.extend(page["items"].as_array().into_iter().flatten().map(&keep));
             // A token is base64 without padding or signs that a query does not have.
             token = text(&page, "/metadata/continue").to_owned();
             if token.is_empty() {
-                break;
+                return Ok(items);
             }
         }
-        Ok(items)
+        Err(ApiFailure {
+            method: Method::GET,
+            path: path.to_owned(),
+            reason: format!("more than {} objects", PAGES_MAX * PAGE_LEN),
+            status: None,
+        })
     }
 
     /// Merges a patch into an object.

@@ -1,10 +1,13 @@
 //! What is to be written so that pods can be injected and kube-proxy knows the API servers. Sends nothing.
 
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::api::text;
 use super::names::{NAME, SERVICE, STANDBY};
-use super::setup::{self, BUNDLE, Setup};
+use super::setup::{self, BUNDLE, BundleCopy, Setup};
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +27,19 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn of(setup: &Setup) -> Self {
+        let mut plan = Self::of_standby(setup);
+        plan.settings(setup, text(&setup.service, "/spec/clusterIP"));
+        plan.problems.extend(setup.failures.iter().cloned());
+        plan
+    }
+
+    /// What the stand-by needs, without which nobody may be led to it.
+    pub(super) fn of_standby(setup: &Setup) -> Self {
         let mut plan = Self::default();
-        let address = text(&setup.service, "/spec/clusterIP");
-        match address {
+        match text(&setup.service, "/spec/clusterIP") {
             "" | "None" => plan.problem(format!("Service {SERVICE} is missing, or has no address")),
             address => plan.standby(setup, address),
         }
-        plan.settings(setup, address);
         plan
     }
 
@@ -44,20 +53,18 @@ impl Plan {
             true => "IPv6",
             false => "IPv4",
         };
-        let mut slices = setup.servers.iter();
-        let Some(servers) = slices.find(|slice| text(slice, "/addressType") == family) else {
+        let servers = &setup.servers;
+        if text(servers, "/addressType") != family {
             // The last addresses are better than none.
-            let found = "the namespace default has no EndpointSlice of Service kubernetes";
-            return self.problem(format!("{found} with {family} addresses"));
-        };
-        match text(&setup.standby, "/addressType") {
-            "" => return self.problem(format!("EndpointSlice {STANDBY} is missing")),
-            other if other != family => {
-                return self.problem(format!(
-                    "EndpointSlice {STANDBY} is of {other}, the Service of {family}: delete it and create it again"
-                ));
-            }
-            _ => {}
+            return self.problem(format!(
+                "the namespace default has no EndpointSlice kubernetes with {family} addresses"
+            ));
+        }
+        let other = text(&setup.standby, "/addressType");
+        if !setup.standby.is_null() && other != family {
+            return self.problem(format!(
+                "EndpointSlice {STANDBY} is of {other}, the Service of {family}: delete it"
+            ));
         }
         let port = servers.pointer("/ports/0/port");
         let mut addresses: Vec<&str> = endpoints(servers)
@@ -79,7 +86,24 @@ impl Plan {
             .iter()
             .map(|address| json!({"addresses": [address], "conditions": conditions}))
             .collect();
-        if setup.standby["ports"] != ports || setup.standby["endpoints"] != json!(endpoints) {
+        if setup.standby.is_null() {
+            self.writes.push(Write::Create(
+                setup::slices(&setup.namespace),
+                json!({
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {"name": STANDBY, "namespace": setup.namespace, "labels": {
+                        "app.kubernetes.io/name": "kube-fanout",
+                        "kubernetes.io/service-name": SERVICE,
+                        "endpointslice.kubernetes.io/managed-by": "kube-fanout",
+                    }},
+                    "addressType": family,
+                    "ports": ports,
+                    "endpoints": endpoints,
+                }),
+            ));
+        } else if setup.standby["ports"] != ports || setup.standby["endpoints"] != json!(endpoints)
+        {
             let patch = json!({"ports": ports, "endpoints": endpoints});
             self.patch(setup::standby(&setup.namespace), patch);
         }
@@ -91,10 +115,22 @@ impl Plan {
             return self.problem(format!("ConfigMap {NAME} is missing"));
         }
         let mut data = Map::new();
-        if !matches!(address, "" | "None") && setup.setting("ip") != Some(address) {
-            data.insert("ip".to_owned(), address.into());
+        if let Ok(new) = address.parse::<IpAddr>() {
+            match setup.setting("ip").map(str::parse::<IpAddr>) {
+                Some(Ok(known)) if known == new => {}
+                // Pods that run have it, and know no other.
+                Some(Ok(known)) => self.problem(format!(
+                    "pods were given the address {known}, and Service {SERVICE} has {new}: recreate the Service with clusterIP {known}"
+                )),
+                _ => drop(data.insert("ip".to_owned(), address.into())),
+            }
         }
-        let namespaces = setup.bundle().map(|bundle| self.bundles(setup, bundle));
+        let namespaces = match (setup.bundle(), &setup.copies) {
+            (None, _) => None,
+            // They are not known: what was found last holds.
+            (_, None) => setup.setting("namespaces").map(str::to_owned),
+            (Some(bundle), Some(copies)) => Some(self.bundles(setup, bundle, copies)),
+        };
         if setup.setting("namespaces") != namespaces.as_deref() {
             data.insert("namespaces".to_owned(), namespaces.into());
         }
@@ -104,14 +140,23 @@ impl Plan {
     }
 
     /// Copies the bundle. Returns the namespaces that have it already: pods are injected there.
-    fn bundles(&mut self, setup: &Setup, bundle: &str) -> String {
+    fn bundles(
+        &mut self,
+        setup: &Setup,
+        bundle: &str,
+        copies: &BTreeMap<String, BundleCopy>,
+    ) -> String {
+        let known = setup.setting("namespaces").unwrap_or_default();
         let mut ready = Vec::new();
-        for (namespace, copy) in &setup.bundles {
+        for (namespace, copy) in copies {
             let data = json!({BUNDLE: bundle});
             match copy {
-                Some(copy) if copy == bundle => ready.push(namespace.as_str()),
-                Some(_) => self.patch(setup::settings(namespace), json!({"data": data})),
-                None => self.writes.push(Write::Create(
+                BundleCopy::Equal => ready.push(namespace.as_str()),
+                BundleCopy::Unknown => ready.extend(known.split(',').find(|one| one == namespace)),
+                BundleCopy::Different => {
+                    self.patch(setup::settings(namespace), json!({"data": data}));
+                }
+                BundleCopy::Absent => self.writes.push(Write::Create(
                     setup::config_maps(namespace),
                     json!({
                         "apiVersion": "v1",

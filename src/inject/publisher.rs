@@ -11,7 +11,7 @@ use super::setup::Setup;
 use crate::log_limit::FaultLog;
 use crate::shutdown::Drain;
 
-/// A new API server, or a new namespace with a bundle, is known after at most this time. Five small requests in it cost an API server less
+/// A new API server, or a new namespace with a bundle, is known after at most this time. Its few small requests cost an API server less
 /// than the watches and the code that would make it sooner, and an API server that is gone is noticed by its clients anyway.
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -19,7 +19,11 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub(super) async fn run(api: &Api, namespace: &str, drain: &Drain) {
     let mut faults = FaultLog::default();
     loop {
-        let problems = publish(api, namespace).await;
+        let problems = tokio::select! {
+            // What is written is written whole, and a later publisher goes on.
+            problems = publish(api, namespace) => problems,
+            () = drain.begun() => return,
+        };
         if problems.is_empty() {
             if faults.end() {
                 info!("published everything again");
@@ -48,7 +52,14 @@ async fn publish(api: &Api, namespace: &str) -> Vec<String> {
         writes,
         mut problems,
     } = Plan::of(&setup);
-    for write in &writes {
+    problems.extend(carry_out(api, &writes).await);
+    problems
+}
+
+/// Writes; returns what was not possible.
+pub(super) async fn carry_out(api: &Api, writes: &[Write]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for write in writes {
         let (path, written) = match write {
             Write::Patch(path, patch) => (path, api.patch(path, patch).await),
             Write::Create(path, object) => (path, api.create(path, object).await),

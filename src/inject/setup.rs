@@ -18,34 +18,62 @@ pub(super) struct Setup {
     pub(super) service: Value,
     pub(super) standby: Value,
     pub(super) settings: Value,
-    /// The EndpointSlices of the API servers.
-    pub(super) servers: Vec<Value>,
-    /// Namespaces with the label, and the authorities in the ConfigMap of each, if it has one. Read only if there is a bundle.
-    pub(super) bundles: BTreeMap<String, Option<String>>,
+    /// The EndpointSlice of the API servers.
+    pub(super) servers: Value,
+    /// Namespaces with the label, and what each has of the bundle. `None` if they are not known, or there is no bundle.
+    pub(super) copies: Option<BTreeMap<String, BundleCopy>>,
+    /// What could not be read about copies.
+    pub(super) failures: Vec<String>,
+}
+
+/// What a namespace has of the bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BundleCopy {
+    Equal,
+    Different,
+    Absent,
+    /// It could not be read.
+    Unknown,
 }
 
 impl Setup {
     pub(super) async fn read(api: &Api, namespace: &str) -> Result<Self, ApiFailure> {
-        let servers = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
-        let servers = api.get(servers).await?.unwrap_or_default();
-        let servers = servers["items"].as_array().cloned().unwrap_or_default();
+        let servers = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
         let mut setup = Self {
             service: api.get(&service(namespace)).await?.unwrap_or_default(),
             standby: api.get(&standby(namespace)).await?.unwrap_or_default(),
             settings: api.get(&settings(namespace)).await?.unwrap_or_default(),
             namespace: namespace.to_owned(),
-            servers,
-            bundles: BTreeMap::new(),
+            servers: api.get(servers).await?.unwrap_or_default(),
+            copies: None,
+            failures: Vec::new(),
         };
-        if setup.bundle().is_some() {
-            for name in labelled(api, namespace).await? {
-                let copy = api.get(&settings(&name)).await?;
-                let copy =
-                    copy.map(|copy| copy["data"][BUNDLE].as_str().unwrap_or_default().to_owned());
-                setup.bundles.insert(name, copy);
-            }
+        if let Some(bundle) = setup.bundle().map(str::to_owned) {
+            setup.read_copies(api, &bundle).await;
         }
         Ok(setup)
+    }
+
+    /// Looks for the bundle in the namespaces. What cannot be read hides nothing else.
+    async fn read_copies(&mut self, api: &Api, bundle: &str) {
+        let names = match labelled(api, &self.namespace).await {
+            Ok(names) => names,
+            Err(failure) => return self.failures.push(failure.to_string()),
+        };
+        let mut copies = BTreeMap::new();
+        for name in names {
+            let copy = match api.get(&settings(&name)).await {
+                Ok(None) => BundleCopy::Absent,
+                Ok(Some(copy)) if copy["data"][BUNDLE] == bundle => BundleCopy::Equal,
+                Ok(Some(_)) => BundleCopy::Different,
+                Err(failure) => {
+                    self.failures.push(failure.to_string());
+                    BundleCopy::Unknown
+                }
+            };
+            copies.insert(name, copy);
+        }
+        self.copies = Some(copies);
     }
 
     /// A setting of the ConfigMap.
@@ -62,10 +90,10 @@ impl Setup {
 /// The namespaces whose pods are injected.
 pub(super) async fn labelled(api: &Api, gateways: &str) -> Result<Vec<String>, ApiFailure> {
     let query = format!("labelSelector={}%3Dtrue", LABEL.replace('/', "%2F"));
-    let namespaces = api.list("/api/v1/namespaces", &query).await?;
-    let names = namespaces.iter().map(|one| text(one, "/metadata/name"));
-    let names = names.filter(|name| *name != gateways);
-    Ok(names.map(str::to_owned).collect())
+    let name = |namespace: &Value| text(namespace, "/metadata/name").to_owned();
+    let mut names = api.list("/api/v1/namespaces", &query, name).await?;
+    names.retain(|name| name != gateways);
+    Ok(names)
 }
 
 pub(super) fn service(namespace: &str) -> String {
@@ -73,7 +101,11 @@ pub(super) fn service(namespace: &str) -> String {
 }
 
 pub(super) fn standby(namespace: &str) -> String {
-    format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{STANDBY}")
+    format!("{}/{STANDBY}", slices(namespace))
+}
+
+pub(super) fn slices(namespace: &str) -> String {
+    format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
 }
 
 pub(super) fn settings(namespace: &str) -> String {

@@ -1,12 +1,16 @@
 //! `inject status`: what is set up, whose pods are injected, and what is wrong. Changes nothing.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::api::{Api, ApiFailure, text};
 use super::names::{INJECTED, LABEL, NAME, OFF, SERVICE, STANDBY};
 use super::plan::{Plan, endpoints};
-use super::setup::{self, Setup};
+use super::setup::{self, BundleCopy, Setup};
+use crate::config::inject_percent;
 
+const FAULT: &str = "wrong: ";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// Lines for the user, and whether all is as it should be.
@@ -23,7 +27,7 @@ impl Report {
 
     fn fault(&mut self, line: &str) {
         self.has_faults = true;
-        self.lines.push(format!("wrong: {line}"));
+        self.lines.push(format!("{FAULT}{line}"));
     }
 
     /// Adds what was found, or why it is not known. What one part cannot read hides no other.
@@ -37,19 +41,38 @@ impl Report {
 /// The report, and whether all is as it should be.
 pub(super) async fn report(api: &Api, namespace: &str) -> (String, bool) {
     let mut report = Report::default();
-    let policy = policy(api, &mut report).await;
-    report.add(policy);
-    match Setup::read(api, namespace).await {
-        Err(failure) => report.fault(&failure.to_string()),
-        Ok(setup) => {
-            describe(&setup, &mut report);
-            let gateways = gateways(api, &setup, &mut report).await;
-            report.add(gateways);
-            let pods = pods(api, &setup, &mut report).await;
-            report.add(pods);
-        }
+    if let Some(setup) = objects(api, namespace, &mut report).await {
+        let pods = pods(api, &setup, &mut report).await;
+        report.add(pods);
     }
     (report.lines.join("\n") + "\n", !report.has_faults)
+}
+
+/// What is wrong with the objects, a line each.
+pub(super) async fn faults(api: &Api, namespace: &str) -> Vec<String> {
+    let mut report = Report::default();
+    objects(api, namespace, &mut report).await;
+    let mut lines = report.lines;
+    lines.retain(|line| line.starts_with(FAULT));
+    lines
+}
+
+/// All but the pods. Returns what is set up, if it can be read.
+async fn objects(api: &Api, namespace: &str, report: &mut Report) -> Option<Setup> {
+    let policy = policy(api, report).await;
+    report.add(policy);
+    match Setup::read(api, namespace).await {
+        Err(failure) => {
+            report.fault(&failure.to_string());
+            None
+        }
+        Ok(setup) => {
+            describe(&setup, report);
+            let gateways = gateways(api, &setup, report).await;
+            report.add(gateways);
+            Some(setup)
+        }
+    }
 }
 
 /// Whether the policy is there, and whether the cluster knows such policies at all.
@@ -89,9 +112,9 @@ async fn policy(api: &Api, report: &mut Report) -> Result<(), ApiFailure> {
 fn describe(setup: &Setup, report: &mut Report) {
     match setup.setting("percent") {
         None => report.say("percent: not set, so no pod is injected".to_owned()),
-        Some(percent) => match percent.parse::<u8>() {
-            Ok(percent @ 0..=100) => report.say(format!("percent: {percent} of the new pods")),
-            _ => report.fault(&format!(
+        Some(percent) => match inject_percent(percent) {
+            Some(percent) => report.say(format!("percent: {percent} of the new pods")),
+            None => report.fault(&format!(
                 "percent is {percent:?}, not a whole number from 0 to 100: no pod is injected"
             )),
         },
@@ -146,28 +169,43 @@ async fn gateways(api: &Api, setup: &Setup, report: &mut Report) -> Result<(), A
     Ok(())
 }
 
-/// The pods of each namespace with the label.
+/// The pods of namespaces with the label, and those that are injected elsewhere: they came before the label was removed.
 async fn pods(api: &Api, setup: &Setup, report: &mut Report) -> Result<(), ApiFailure> {
-    let namespaces = setup::labelled(api, &setup.namespace).await?;
-    if namespaces.is_empty() {
+    let labelled = setup::labelled(api, &setup.namespace).await?;
+    if labelled.is_empty() {
         report.say(format!("namespaces: none has the label {LABEL}=true"));
     }
-    for namespace in namespaces {
-        let pods = api
-            .list(&format!("/api/v1/namespaces/{namespace}/pods"), "")
-            .await?;
-        let is_injected = |pod: &&Value| !pod["metadata"]["annotations"][INJECTED].is_null();
-        let injected = pods.iter().filter(is_injected).count();
-        let others = pods.len() - injected;
+    let place = |pod: &Value| {
+        let is_injected = !pod["metadata"]["annotations"][INJECTED].is_null();
+        let namespace = text(pod, "/metadata/namespace");
+        let is_counted = is_injected || labelled.iter().any(|name| name == namespace);
+        is_counted.then(|| (namespace.to_owned(), is_injected))
+    };
+    let pods = api.list("/api/v1/pods", "", place).await?;
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for name in &labelled {
+        counts.insert(name, (0, 0));
+    }
+    for (namespace, is_injected) in pods.iter().flatten() {
+        let (injected, others) = counts.entry(namespace).or_default();
+        *(if *is_injected { injected } else { others }) += 1;
+    }
+    let all: usize = counts.values().map(|(injected, _)| injected).sum();
+    report.say(format!("pods of the cluster that are injected: {all}"));
+    for (namespace, (injected, others)) in counts {
+        let Some(name) = labelled.iter().find(|name| *name == namespace) else {
+            report.say(format!(
+                "namespace {namespace}: {injected} pods injected, without the label"
+            ));
+            continue;
+        };
         report.say(format!(
-            "namespace {namespace}: {injected} pods injected, {others} not"
+            "namespace {name}: {injected} pods injected, {others} not"
         ));
-        if setup.bundle().is_some_and(|bundle| {
-            let copy = setup.bundles.get(&namespace).and_then(Option::as_deref);
-            copy != Some(bundle)
-        }) {
+        let copy = setup.copies.as_ref().and_then(|copies| copies.get(name));
+        if matches!(copy, Some(BundleCopy::Different | BundleCopy::Absent)) {
             report.fault(&format!(
-                "namespace {namespace} has no copy of the authorities: no pod is injected there"
+                "namespace {name} has no copy of the authorities: no pod is injected there"
             ));
         }
     }

@@ -18,6 +18,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/kube-fanout/endpoints
 const SERVERS: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const PODS: &str = "/api/v1/namespaces/kube-fanout/pods";
 const OFF: &str = "/spec/selector/kube-fanout.io~1off";
+const SINCE: &str = "/metadata/annotations/kube-fanout.io~1off-since";
 
 /// A cluster with what `deploy/inject` has, and two gateways.
 struct Cluster(Apiserver);
@@ -47,10 +48,6 @@ impl Cluster {
                         "ports": [{"name": "https", "port": 443}],
                     },
                 }),
-            ),
-            (
-                SLICES,
-                json!({"metadata": of("kube-fanout-api-direct", "kube-fanout-api"), "addressType": "IPv4", "endpoints": []}),
             ),
             (
                 SLICES,
@@ -223,7 +220,13 @@ async fn the_publisher_keeps_addresses_and_bundles() {
 #[tokio::test(flavor = "multi_thread")]
 async fn off_leads_clients_away_and_on_leads_them_back() {
     let cluster = Cluster::new().await;
-    cluster.done(&["percent", "10"]).await;
+    let lines = cluster.done(&["percent", "10"]).await;
+    assert_eq!(
+        lines[0],
+        "percent is set to 10; pods that run stay as they are"
+    );
+    let is_named = |line: &String| line.starts_with("wrong: this cluster knows no");
+    assert!(lines.iter().any(is_named), "{lines:?}");
     assert_eq!(cluster.at(SETTINGS, "/data/percent").await, "10");
 
     let lines = cluster.done(&["off"]).await;
@@ -235,9 +238,21 @@ async fn off_leads_clients_away_and_on_leads_them_back() {
     let report = self::lines(&report);
     assert!(report.contains(&"clients: at the API servers (off)".to_owned()));
 
-    let again = cluster.done(&["off"]).await;
-    assert!(again.contains(&"no gateway runs".to_owned()), "{again:?}");
+    let standby = format!("{SLICES}/kube-fanout-api-direct");
+    let address = cluster.at(&standby, "/endpoints/0/addresses/0").await;
+    assert_eq!(address, "192.0.2.1", "written before the clients come");
+
+    // Once more, while a gateway runs that came afterwards.
+    let since = cluster.at(SERVICE, SINCE).await;
+    let labels =
+        json!({"app.kubernetes.io/name": "kube-fanout", "app.kubernetes.io/component": "gateway"});
+    let pod = json!({"metadata": {"name": "g-3", "labels": labels}});
+    cluster.create(PODS, pod).await;
+    cluster.done(&["off"]).await;
+    assert_eq!(cluster.names(PODS).await, ["g-3", "p"]);
+    assert_eq!(cluster.at(SERVICE, SINCE).await, since);
     cluster.done(&["on"]).await;
+    assert_eq!(cluster.at(SERVICE, SINCE).await, Value::Null);
     assert_eq!(cluster.at(SERVICE, OFF).await, Value::Null);
     let selector = cluster.at(SERVICE, "/spec/selector").await;
     assert_eq!(selector.as_object().unwrap().len(), 2);
@@ -259,6 +274,22 @@ async fn a_step_that_fails_is_named_and_does_not_hide_the_others() {
     assert_eq!(cluster.at(SERVICE, OFF).await, "true");
     assert_eq!(cluster.names(PODS).await, ["p"]);
 
+    // No client is led to nothing.
+    let cluster = Cluster::new().await;
+    cluster
+        .patch(&format!("{SERVERS}/kubernetes"), json!({"endpoints": []}))
+        .await;
+    let lines = cluster.failed(&["off"]).await;
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("no API server is ready")),
+        "{lines:?}"
+    );
+    assert_eq!(cluster.at(SETTINGS, "/data/percent").await, "0");
+    assert_eq!(cluster.at(SERVICE, OFF).await, Value::Null);
+    assert_eq!(cluster.names(PODS).await.len(), 3);
+
     // Gateways keep their clients while these would only come back.
     let cluster = Cluster::new().await;
     cluster
@@ -277,21 +308,28 @@ async fn the_status_names_what_is_there_and_what_is_wrong() {
         let pod = json!({"metadata": {"name": name, "annotations": annotations}});
         cluster.create("/api/v1/namespaces/a/pods", pod).await;
     }
+    let left = json!({"metadata": {"name": "l", "annotations": {"kube-fanout.io/injected": "1"}}});
+    cluster.create("/api/v1/namespaces/b/pods", left).await;
     cluster
-        .patch(SETTINGS, json!({"data": {"percent": "ten"}}))
+        .patch(
+            SETTINGS,
+            json!({"data": {"percent": "ten", "ip": "10.96.0.1"}}),
+        )
         .await;
     let lines = cluster.failed(&["status"]).await;
     for expected in [
         "this cluster knows no MutatingAdmissionPolicy of v1",
         "percent is \"ten\", not a whole number from 0 to 100",
-        "2 objects are not up to date",
+        "1 objects are not up to date",
+        "recreate the Service with clusterIP 10.96.0.1",
+        "pods of the cluster that are injected: 2",
+        "namespace b: 1 pods injected, without the label",
         "gateways: 1 of 2 ready",
         "namespace a: 1 pods injected, 2 not",
     ] {
         let is_there = lines.iter().any(|line| line.contains(expected));
         assert!(is_there, "{expected}: {lines:?}");
     }
-    assert!(!lines.iter().any(|line| line.contains("namespace b")));
 
     let nothing = Cluster::empty().await;
     let lines = nothing.failed(&["status"]).await;
@@ -314,6 +352,8 @@ async fn what_is_no_percentage_is_refused() {
         &["percent", "1.5"],
         &["percent", "-1"],
         &["percent", "ten"],
+        &["percent", "010"],
+        &["percent", "+5"],
         &["off", "5"],
         &["status", "--namespace", "../x"],
     ] {

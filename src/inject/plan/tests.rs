@@ -19,7 +19,7 @@ fn complete() -> Setup {
             ],
         }),
         settings: json!({"data": {"percent": "10", "ip": ADDRESS}}),
-        servers: vec![servers("IPv4", &["192.0.2.2", "192.0.2.1"])],
+        servers: servers("IPv4", &["192.0.2.2", "192.0.2.1"]),
         ..Setup::default()
     }
 }
@@ -67,8 +67,8 @@ fn nothing_is_written_where_all_is_there() {
 #[test]
 fn the_stand_by_follows_the_ready_api_servers() {
     let mut setup = complete();
-    setup.servers[0]["endpoints"][1]["conditions"]["ready"] = false.into();
-    setup.servers[0]["ports"][0]["port"] = 443.into();
+    setup.servers["endpoints"][1]["conditions"]["ready"] = false.into();
+    setup.servers["ports"][0]["port"] = 443.into();
     let (path, patch) = only_patch(&setup);
     assert_eq!(
         path,
@@ -81,28 +81,26 @@ fn the_stand_by_follows_the_ready_api_servers() {
 }
 
 #[test]
-fn of_two_families_the_service_has_one() {
+fn the_family_of_the_service_is_that_of_the_api_servers_and_of_the_stand_by() {
     let mut setup = complete();
-    setup.servers.insert(0, servers("IPv6", &["2001:db8::1"]));
-    assert_eq!(Plan::of(&setup), Plan::default());
     setup.service["spec"]["clusterIP"] = "2001:db8::77".into();
+    check_problem(&setup, "no EndpointSlice kubernetes with IPv6 addresses");
+    setup.servers = servers("IPv6", &["2001:db8::1"]);
     check_problem(&setup, "is of IPv4, the Service of IPv6");
 }
 
 #[test]
 fn the_last_addresses_of_api_servers_are_kept_while_none_is_known() {
     let mut setup = complete();
-    setup.servers[0]["endpoints"] = json!([]);
+    setup.servers["endpoints"] = json!([]);
     check_problem(&setup, "no API server is ready");
-    setup.servers.clear();
-    check_problem(&setup, "no EndpointSlice of Service kubernetes");
+    setup.servers = Value::Null;
+    check_problem(&setup, "no EndpointSlice kubernetes");
 }
 
 #[test]
 fn what_is_not_set_up_is_named() {
     let mut setup = complete();
-    setup.standby = Value::Null;
-    check_problem(&setup, "EndpointSlice kube-fanout-api-direct is missing");
     setup.settings = Value::Null;
     check_problem(&setup, "ConfigMap kube-fanout-inject is missing");
     for address in [Value::Null, "".into(), "None".into()] {
@@ -113,23 +111,79 @@ fn what_is_not_set_up_is_named() {
 
 #[test]
 fn pods_learn_the_services_address_and_the_percentage_is_left_alone() {
+    for before in [Value::Null, "".into(), "10.96".into()] {
+        let mut setup = complete();
+        setup.settings["data"]["ip"] = before;
+        let (path, patch) = only_patch(&setup);
+        assert_eq!(
+            path,
+            "/api/v1/namespaces/gateways/configmaps/kube-fanout-inject"
+        );
+        assert_eq!(patch, json!({"data": {"ip": ADDRESS}}));
+    }
+}
+
+#[test]
+fn the_address_that_pods_have_is_never_overwritten() {
     let mut setup = complete();
     setup.settings["data"]["ip"] = "10.96.0.1".into();
-    let (path, patch) = only_patch(&setup);
+    check_problem(&setup, "recreate the Service with clusterIP 10.96.0.1");
+    assert_eq!(Plan::of(&setup).writes, []);
+}
+
+#[test]
+fn a_stand_by_that_is_missing_is_created() {
+    let mut setup = complete();
+    setup.standby = Value::Null;
+    let plan = Plan::of(&setup);
+    assert_eq!(plan.problems, [""; 0]);
+    let [Write::Create(path, slice)] = plan.writes.as_slice() else {
+        panic!("{plan:?}");
+    };
     assert_eq!(
         path,
-        "/api/v1/namespaces/gateways/configmaps/kube-fanout-inject"
+        "/apis/discovery.k8s.io/v1/namespaces/gateways/endpointslices"
     );
-    assert_eq!(patch, json!({"data": {"ip": ADDRESS}}));
+    setup.standby = slice.clone();
+    assert_eq!(Plan::of(&setup), Plan::default());
+}
+
+#[test]
+fn what_is_not_known_of_bundles_stays_as_it_was_and_hides_nothing() {
+    let mut setup = complete();
+    setup.settings["data"] = json!({BUNDLE: "new", "ip": ADDRESS, "namespaces": "a"});
+    setup.failures = vec!["no answer".to_owned()];
+    setup.standby["endpoints"] = json!([]);
+    for copies in [
+        None,
+        Some(
+            [
+                ("a".to_owned(), BundleCopy::Unknown),
+                ("b".to_owned(), BundleCopy::Unknown),
+            ]
+            .into(),
+        ),
+    ] {
+        setup.copies = copies;
+        let plan = Plan::of(&setup);
+        assert_eq!(plan.problems, ["no answer"]);
+        assert!(
+            matches!(plan.writes.as_slice(), [Write::Patch(path, _)] if path.contains("direct")),
+            "{plan:?}"
+        );
+    }
 }
 
 #[test]
 fn a_namespace_is_named_when_it_has_the_bundle_and_not_before() {
     let mut setup = complete();
     setup.settings["data"][BUNDLE] = "new".into();
-    let copies = [("a", Some("new")), ("b", Some("old")), ("c", None)];
-    let copies = copies.map(|(name, copy)| (name.to_owned(), copy.map(str::to_owned)));
-    setup.bundles = copies.into();
+    let copies = [
+        ("a", BundleCopy::Equal),
+        ("b", BundleCopy::Different),
+        ("c", BundleCopy::Absent),
+    ];
+    setup.copies = Some(copies.map(|(name, copy)| (name.to_owned(), copy)).into());
     let plan = Plan::of(&setup);
     assert_eq!(plan.problems, [""; 0]);
     let [

@@ -51,7 +51,7 @@ pub use check::{CheckSettings, ClientSettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
 pub use files::OpenFiles;
 pub use handover::HandoverSettings;
-pub use inject::{InjectSettings, InjectTask};
+pub use inject::{InjectSettings, InjectTask, inject_percent};
 pub use kinds::{ExtraKind, InvalidKind};
 pub use layers::FlagsError;
 pub use live::{ConfigurationFile, InvalidConfiguration, LiveChange, LiveSetting, Reconfiguration};

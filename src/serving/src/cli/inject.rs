@@ -28,8 +28,8 @@ pub struct InjectFlags {
     #[arg(value_enum, value_name = "ACTION")]
     pub action: InjectAction,
     /// With `percent`: how many of 100 new pods are injected, from 0 to 100.
-    #[arg(value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub percent: Option<u8>,
+    #[arg(value_name = "PERCENT")]
+    pub percent: Option<String>,
     /// Kubeconfig of a user with the rights for it. One of --kubeconfig, --in-cluster and --upstream is required.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

@@ -59,14 +59,24 @@ impl InjectSettings {
         Ok(Self {
             upstream,
             namespace: flags.namespace,
-            task: task(flags.action, flags.percent)?,
+            task: task(flags.action, flags.percent.as_deref())?,
         })
     }
 }
 
-fn task(action: InjectAction, percent: Option<u8>) -> Result<InjectTask, SettingsError> {
+/// A percentage as the policy of `deploy/inject` reads it: a whole number from 0 to 100, without a sign or zeros before it.
+#[must_use]
+pub fn inject_percent(text: &str) -> Option<u8> {
+    let percent = text.parse::<u8>().ok();
+    percent.filter(|percent| *percent <= 100 && percent.to_string() == text)
+}
+
+fn task(action: InjectAction, percent: Option<&str>) -> Result<InjectTask, SettingsError> {
     match (action, percent) {
-        (InjectAction::Percent, Some(percent)) => Ok(InjectTask::Percent(percent)),
+        (InjectAction::Percent, Some(text)) => match inject_percent(text) {
+            Some(percent) => Ok(InjectTask::Percent(percent)),
+            None => Err(SettingsError::Percent),
+        },
         (InjectAction::Percent, None) => Err(SettingsError::Percent),
         (_, Some(_)) => Err(SettingsError::PercentAlone),
         (InjectAction::Status, None) => Ok(InjectTask::Status),

@@ -48,10 +48,9 @@ class InjectStack(Stack):
         self.namespace("kube-fanout", "true")
         self.api.create(f"{POLICIES}ies", policy)
         self.api.create(f"{POLICIES}ybindings", binding)
-        service, standby, settings = yaml.safe_load_all((INJECT / "service.yaml").read_text())
+        service, settings = yaml.safe_load_all((INJECT / "service.yaml").read_text())
         service["spec"]["clusterIP"] = self.address()
         self.api.create(f"{GATEWAYS}/services", service)
-        self.api.create(SLICES, standby)
         self.api.create(f"{GATEWAYS}/configmaps", settings)
 
     def address(self):

@@ -25,7 +25,7 @@ class PolicyStack(InjectStack):
         data = {key: value for key, value in {"ip": ADDRESS, **data}.items() if value is not None}
         self.api.call("PUT", f"{GATEWAYS}/configmaps/kube-fanout-inject", {"metadata": {"name": "kube-fanout-inject"}, "data": {**data, "now": str(random.random())}})
         percent = data.get("percent", "")
-        if "ip" in data and "ca.crt" not in data and re.fullmatch("100|[1-9]?[0-9]", percent):
+        if data.get("ip") == ADDRESS and "ca.crt" not in data and re.fullmatch("100|[1-9]?[0-9]", percent):
             wanted = {"metadata": {"labels": {LABEL: "true"}}}
             wire.poll(f"admission has {data}", lambda: injected(self.pod("in", wanted)) == percent, 60, 0.05)
 
@@ -71,6 +71,13 @@ def test_what_a_pod_says_itself_holds(check, everything):
     check("a name of its own", injected(everything.pod("in", {"spec": {"hostAliases": aliases}})) is None)
     check("the label false", untouched(everything.pod("in", {"metadata": {"labels": {LABEL: "false"}}})))
     check("no token", untouched(everything.pod("in", volume="other")))
+    check("a volume that only looks like the token's", untouched(everything.pod("in", volume="kube-api-access-aaaaa")))
+    mount = [{"name": "hosts", "mountPath": "/etc/hosts"}]
+    for kind in ("containers", "initContainers"):
+        pod = everything.pod("in", {"spec": {kind: [{"name": "a", "image": "x", "volumeMounts": mount}]}})
+        check(f"a hosts file of its own in {kind}", untouched(pod))
+    noted = everything.pod("in", {"metadata": {"annotations": {"other": "1"}}})
+    check("other annotations", noted["metadata"]["annotations"] == {"other": "1", "kube-fanout.io/injected": "100"}, noted["metadata"])
     everything.settings(percent="0")
     check("the label true", injected(everything.pod("in", {"metadata": {"labels": {LABEL: "true"}}})) == "0")
 
@@ -82,7 +89,7 @@ def test_other_namespaces_and_that_of_the_gateways_are_left_alone(check, everyth
 
 
 def test_without_valid_settings_pods_are_created_unchanged(check, stack):
-    for data in ({"percent": "101"}, {"percent": "-1"}, {"percent": "1.5"}, {"percent": "ten"}, {"percent": ""}, {"percent": "010"}, {"percent": None}, {"percent": "100", "ip": None}):
+    for data in ({"percent": "101"}, {"percent": "-1"}, {"percent": "1.5"}, {"percent": "ten"}, {"percent": ""}, {"percent": "010"}, {"percent": None}, {"percent": "100", "ip": None}, {"percent": "100", "ip": ""}, {"percent": "100", "ip": "10.96"}):
         stack.settings(**data)
         probe = lambda: untouched(stack.pod("in", {"metadata": {"labels": {LABEL: "true"}}}))
         wire.poll(f"pods are unchanged with {data}", probe, 30, 0.05)
