@@ -118,6 +118,11 @@ impl Admission {
         self.0.memory.set_short(is_short);
     }
 
+    /// Whether memory is short, or above the limit.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.0.memory.is_over(Instant::now())
+    }
+
     /// A permit for a list; waits up to the configured time for it.
     ///
     /// # Errors

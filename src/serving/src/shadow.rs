@@ -31,19 +31,22 @@ use crate::admission::Admission;
 use crate::config::AdmissionLimits;
 use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Peer, Permit, Permits};
-use crate::log_limit::LogLimit;
 use crate::metrics::{ShadowMetrics, VerbLabel};
 use crate::resource::Gvr;
 
 pub(crate) use byte_budget::{ByteBudget, HeldBytes};
 pub(crate) use object::{ObjectHasher, ShadowFrame, ShadowList};
 pub(crate) use object_set::{ObjectSet, differences};
+use recorder::DifferenceLog;
 pub(crate) use recorder::{Difference, ShadowRecorder};
 pub(crate) use sequence::{ComparedSide, SequenceComparison};
 pub(crate) use tee::{ShadowTee, TeeItem, TeeReader};
 
-/// Watches that are compared at a time. Each holds the cursor of a watch, a queue, and events that only one side has sent: some 16 KiB.
-const WATCHES_MAX: usize = 1_024;
+/// Watches that are compared at a time. Each holds the cursor of a watch and a queue; what grows
+/// with upstream's answer counts against [`HELD_BYTES_MAX`]: waiting events, unfinished frames, initial events.
+const WATCHES_MAX: usize = 256;
+/// Watches that collect initial events at a time.
+const INITIAL_MAX: usize = 4;
 /// Lists that are compared, or wait for it, at a time.
 const LISTS_MAX: usize = 64;
 /// Bytes of answers that wait to be compared, and of lists that are being compared: enough for the pods of a large cluster.
@@ -61,11 +64,12 @@ struct ShadowState {
     budget: ByteBudget,
     /// One permit: comparisons use one core at most.
     turn: Semaphore,
+    initial: Semaphore,
     /// Comparisons take no permits from clients.
     admission: Admission,
     rewinding: QueuedPermits,
     hasher: ObjectHasher,
-    log: Arc<Mutex<LogLimit>>,
+    log: Arc<Mutex<DifferenceLog>>,
     /// They end when this is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -104,6 +108,7 @@ impl Shadow {
             lists: Permits::new(LISTS_MAX),
             budget: ByteBudget::new(HELD_BYTES_MAX),
             turn: Semaphore::new(1),
+            initial: Semaphore::new(INITIAL_MAX),
             admission: Admission::new(limits, None),
             rewinding: QueuedPermits::new(1, LISTS_MAX),
             hasher: ObjectHasher::default(),
@@ -152,6 +157,11 @@ impl Shadow {
     /// Waits for the turn to use a core. To be held while something is parsed or compared, and not while anything is waited for.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.0.turn.acquire().await.ok()
+    }
+
+    /// A permit to collect initial events; `None` if too many do.
+    pub(crate) fn initial(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.initial.try_acquire().ok()
     }
 
     /// Runs a comparison beside the request.

@@ -42,6 +42,27 @@ impl Resources for Registry {
         }
     }
 
+    fn compared_availability<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        _: FillWait,
+        _: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        Box::pin(async move {
+            let Some(slot) = self.slot(key) else {
+                return Availability::Forwarded(None);
+            };
+            match slot.settled(FILL_WAIT).await {
+                SlotState::Ready(served) => Availability::Ready(served),
+                SlotState::OtherEncoding => Availability::OtherEncoding,
+                SlotState::Waiting(_)
+                | SlotState::GivenUp(_)
+                | SlotState::Gone
+                | SlotState::Closed => Availability::Forwarded(None),
+            }
+        })
+    }
+
     fn availability<'a>(
         &'a self,
         key: &'a CacheKey,

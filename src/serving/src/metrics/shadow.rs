@@ -8,7 +8,7 @@ use super::labels::{Label as _, VerbLabel};
 use crate::resource::Gvr;
 
 /// What a comparison found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ShadowOutcome {
     /// Both sides are the same.

@@ -228,6 +228,16 @@ pub trait Resources: Send + Sync + 'static {
         peer: Peer,
     ) -> BoxFuture<'a, Availability>;
 
+    /// The same for a comparison, which takes nothing from clients: it gets no permit, and its waiting tells nothing about the cache.
+    fn compared_availability<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        wait: FillWait,
+        peer: Peer,
+    ) -> BoxFuture<'a, Availability> {
+        self.availability(key, wait, peer)
+    }
+
     /// Since when the cache of this key is ready; `None` if it is not.
     fn filled_at(&self, _: &CacheKey) -> Option<Instant> {
         None

@@ -22,7 +22,7 @@ use crate::metrics::VerbLabel;
 use crate::protocol::request::Verb;
 use crate::resource::Encoding;
 use crate::shadow::{Difference, ShadowTee};
-use memory::{CompareStop, ShadowRead};
+use memory::{CompareStop, MEMORY_SHORT, ShadowRead};
 
 impl Service {
     /// Forwards a read because a rule says so, and has the answer compared if the rule says that, too.
@@ -61,11 +61,13 @@ impl Service {
             .is_some()
             && read.socket.is_none();
         let identity = &request.connection.identity;
-        let permit = is_read
+        let is_short = self.admission.is_memory_short();
+        let permit = (is_read && !is_short)
             .then(|| shadow.permit(verb, identity.peer))
             .flatten();
         let Some(permit) = permit else {
             recorder.not_comparable(match is_read {
+                true if is_short => MEMORY_SHORT,
                 true => "too many comparisons",
                 false => "memory does not write this form",
             });
@@ -74,6 +76,7 @@ impl Service {
         Some(ShadowRead {
             service: self.comparing(shadow),
             shadow: shadow.clone(),
+            clients: self.admission.clone(),
             control: control.clone(),
             read: read.compared_at(None),
             info: request.info.clone(),

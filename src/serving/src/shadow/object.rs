@@ -56,6 +56,13 @@ impl ObjectHasher {
     }
 }
 
+impl ComparedObject {
+    /// Bytes that it takes while it waits to be compared, about.
+    pub(crate) fn held_len(&self) -> usize {
+        96 + self.key.len()
+    }
+}
+
 impl ShadowList {
     /// Reads a list.
     ///

@@ -67,6 +67,10 @@ pub(crate) fn differences(upstream: &ObjectSet, memory: &ObjectSet) -> Vec<Diffe
         None if upstream.has_next != memory.has_next => {
             vec![Difference::of_answer(ShadowOutcome::Content)]
         }
+        // One of them has an object twice.
+        None if upstream.objects.len() != memory.objects.len() => {
+            vec![Difference::of_answer(ShadowOutcome::Content)]
+        }
         None => Vec::new(),
     }
 }

@@ -13,12 +13,13 @@ use super::recorder::Difference;
 use crate::resource::{EventKind, ResourceVersion};
 
 /// Events of one side that may wait for the other side.
-const WAITING_MAX: usize = 4_096;
-/// An event that memory has had for this time, while upstream's client has waited and got nothing at all, does not come any more. An API
-/// server that is short of CPU may be silent for shorter.
+const WAITING_MAX: usize = 1_024;
+/// An event that memory has had for this time, while upstream's client has waited and got nothing at all, is not waited for: perhaps
+/// upstream lacks it, perhaps it is behind.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A side that is behind for longer is not waited for: its watch may be broken, or its client does not read.
-const BEHIND_MAX: Duration = Duration::from_secs(90);
+/// A side that is behind for longer is not waited for: its watch may be broken, or its client does not read. Upstream may be silent for
+/// 75 s between two bookmarks.
+const BEHIND_MAX: Duration = Duration::from_secs(150);
 
 /// One of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,9 @@ struct WaitingEvents {
     events: VecDeque<WaitingEvent>,
     /// Everything up to this version was sent.
     passed: ResourceVersion,
+    /// The newest version of an event, and that of a bookmark. Events of one transaction have the same version.
+    sent: ResourceVersion,
+    marked: ResourceVersion,
 }
 
 #[derive(Debug)]
@@ -49,6 +53,8 @@ pub(crate) struct SequenceComparison {
     start: ResourceVersion,
     upstream: WaitingEvents,
     memory: WaitingEvents,
+    /// Events of memory that are behind what it has sent before: replayed, or out of order.
+    misplaced: VecDeque<ComparedObject>,
 }
 
 impl SequenceComparison {
@@ -58,6 +64,7 @@ impl SequenceComparison {
             start,
             upstream: WaitingEvents::default(),
             memory: WaitingEvents::default(),
+            misplaced: VecDeque::new(),
         }
     }
 
@@ -76,10 +83,18 @@ impl SequenceComparison {
         object: ComparedObject,
         now: Instant,
     ) {
-        if object.version <= self.start {
+        let (version, start) = (object.version, self.start);
+        let sent = self.side(side);
+        let is_misplaced = version <= start || version < sent.sent || version <= sent.marked;
+        if is_misplaced && side == ComparedSide::Memory {
+            self.misplaced.push_back(object);
             return;
         }
-        self.pass(side, object.version);
+        if version <= start {
+            return;
+        }
+        sent.sent = version.max(sent.sent);
+        self.pass(side, version);
         let event = WaitingEvent {
             kind,
             object,
@@ -94,13 +109,36 @@ impl SequenceComparison {
         *passed = version.max(*passed);
     }
 
+    /// Notes a bookmark: no event up to its version may follow.
+    pub(crate) fn mark(&mut self, side: ComparedSide, version: ResourceVersion) {
+        self.pass(side, version);
+        let marked = &mut self.side(side).marked;
+        *marked = version.max(*marked);
+    }
+
+    /// Bytes that waiting events take, about.
+    pub(crate) fn held_len(&self) -> usize {
+        let sides = [&self.upstream, &self.memory];
+        let events = sides.into_iter().flat_map(|side| &side.events);
+        let waiting = events.map(|event| event.object.held_len()).sum::<usize>();
+        let misplaced = self.misplaced.iter().map(ComparedObject::held_len);
+        waiting + misplaced.sum::<usize>()
+    }
+
     /// Whether upstream has sent an event that memory has not.
     pub(crate) fn waits_for_memory(&self) -> bool {
         !self.upstream.events.is_empty()
     }
 
-    /// Whether one side is too far behind the other.
-    pub(crate) fn is_hopeless(&self, now: Instant) -> bool {
+    /// Whether one side is too far behind the other. `silent_since` is since when upstream has sent nothing although its client waits and
+    /// gets no bookmarks.
+    pub(crate) fn is_hopeless(&self, silent_since: Option<Instant>, now: Instant) -> bool {
+        let is_silent = self.memory.events.front().is_some_and(|event| {
+            silent_since.is_some_and(|since| now - since.max(event.at) >= SILENCE)
+        });
+        if is_silent {
+            return true;
+        }
         [&self.upstream, &self.memory].into_iter().any(|side| {
             let first = side.events.front();
             side.events.len() > WAITING_MAX
@@ -109,22 +147,16 @@ impl SequenceComparison {
     }
 
     /// The next event that is certain to be the same on both sides, or not: with its difference. Call it until it returns `None`.
-    /// `silent_since` is since when upstream has sent nothing although its client waits.
-    pub(crate) fn next(
-        &mut self,
-        silent_since: Option<Instant>,
-        now: Instant,
-    ) -> Option<Result<(), Difference>> {
+    pub(crate) fn next(&mut self) -> Option<Result<(), Difference>> {
+        if let Some(object) = self.misplaced.pop_front() {
+            return Some(Err(Difference::extra(&object)));
+        }
         let (upstream, memory) = (&mut self.upstream, &mut self.memory);
         let (first, other) = (upstream.events.front(), memory.events.front());
         let (is_missing, is_extra) = match (first, other) {
             (None, None) => return None,
             (Some(first), None) => (first.object.version <= memory.passed, false),
-            (None, Some(other)) => {
-                let is_silent =
-                    silent_since.is_some_and(|since| now - since.max(other.at) >= SILENCE);
-                (false, is_silent || other.object.version <= upstream.passed)
-            }
+            (None, Some(other)) => (false, other.object.version <= upstream.passed),
             (Some(first), Some(other)) => {
                 (first.place() < other.place(), first.place() > other.place())
             }

@@ -102,6 +102,12 @@ impl Frames {
         }
     }
 
+    /// The bytes that are held.
+    #[must_use]
+    pub const fn held_len(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+
     /// Whether bytes of an unfinished frame are held: a stream that ends now was cut.
     #[must_use]
     pub const fn is_mid_frame(&self) -> bool {

@@ -4,6 +4,7 @@ use std::io::Read as _;
 
 use bytes::BufMut as _;
 use flate2::read::MultiGzDecoder;
+use tracing::error;
 
 use super::super::service::ServiceResponse;
 use super::memory::{BROKEN, CompareStop, ShadowRead, TOO_MUCH, UNREADABLE, next_bytes};
@@ -20,7 +21,12 @@ const LEN_MAX: u64 = 256 << 20;
 struct ListBytes {
     bytes: Vec<u8>,
     is_gzip: bool,
-    /// Counts the bytes until the comparison is over: what it keeps of them afterwards is less.
+    held: Option<HeldBytes>,
+}
+
+/// A list as it is compared. Its bytes count until the comparison is over: what it keeps of them is less.
+struct ReadList {
+    list: ShadowList,
     _held: Option<HeldBytes>,
 }
 
@@ -44,18 +50,18 @@ impl ShadowRead {
             }
             read => read?,
         };
-        let response = self.answer(Some(upstream.version)).await?;
+        let response = self.answer(Some(upstream.list.version)).await?;
         if encoding(response.headers()) != Some(encoding_sent) {
             return Err(CompareStop::Differs(ShadowOutcome::Content));
         }
         let memory = self.sent_from_memory(response).await?;
         let memory = self.read_list(encoding_sent, memory).await?;
-        if memory.version != upstream.version {
+        if memory.list.version != upstream.list.version {
             return Err(CompareStop::NotComparable("memory read another version"));
         }
         let _turn = self.shadow.turn().await;
         self.recorder
-            .record(&differences(&upstream.into(), &memory.into()));
+            .record(&differences(&upstream.list.into(), &memory.list.into()));
         Ok(())
     }
 
@@ -64,15 +70,21 @@ impl ShadowRead {
         &self,
         encoding: Encoding,
         list: ListBytes,
-    ) -> Result<ShadowList, CompareStop> {
+    ) -> Result<ReadList, CompareStop> {
         let _turn = self.shadow.turn().await;
         let hasher = self.shadow.hasher().clone();
         let read = spawn_blocking(move || {
-            let bytes = list.uncompressed()?;
-            ShadowList::read(encoding, &bytes, &hasher)
-                .map_err(|_| CompareStop::Differs(ShadowOutcome::Content))
+            let bytes = uncompressed(list.bytes, list.is_gzip)?;
+            let read = ShadowList::read(encoding, &bytes, &hasher);
+            Ok(ReadList {
+                list: read.map_err(|_| CompareStop::Differs(ShadowOutcome::Content))?,
+                _held: list.held,
+            })
         });
-        read.await.map_err(|_| BROKEN)?
+        read.await.map_err(|_| {
+            error!("the comparison of a list panicked");
+            BROKEN
+        })?
     }
 
     async fn sent_from_memory(&self, response: ServiceResponse) -> Result<ListBytes, CompareStop> {
@@ -87,7 +99,7 @@ impl ShadowRead {
         Ok(ListBytes {
             bytes,
             is_gzip: false,
-            _held: held,
+            held,
         })
     }
 }
@@ -106,7 +118,7 @@ async fn received(mut items: TeeReader, is_gzip: bool) -> Result<ListBytes, Comp
                 return Ok(ListBytes {
                     bytes,
                     is_gzip,
-                    _held: held,
+                    held,
                 });
             }
             Some(TeeItem::Broken) => return Err(BROKEN),
@@ -122,19 +134,17 @@ fn hold(held: &mut Option<HeldBytes>, more: HeldBytes) {
     }
 }
 
-impl ListBytes {
-    fn uncompressed(self) -> Result<Vec<u8>, CompareStop> {
-        if !self.is_gzip {
-            return Ok(self.bytes);
-        }
-        let mut bytes = Vec::new();
-        let read = MultiGzDecoder::new(&*self.bytes)
-            .take(LEN_MAX)
-            .read_to_end(&mut bytes);
-        match read {
-            Ok(len) if (len as u64) < LEN_MAX => Ok(bytes),
-            Ok(_) => Err(TOO_MUCH),
-            Err(_) => Err(CompareStop::Differs(ShadowOutcome::Content)),
-        }
+fn uncompressed(sent: Vec<u8>, is_gzip: bool) -> Result<Vec<u8>, CompareStop> {
+    if !is_gzip {
+        return Ok(sent);
+    }
+    let mut bytes = Vec::new();
+    let read = MultiGzDecoder::new(&*sent)
+        .take(LEN_MAX)
+        .read_to_end(&mut bytes);
+    match read {
+        Ok(len) if (len as u64) < LEN_MAX => Ok(bytes),
+        Ok(_) => Err(TOO_MUCH),
+        Err(_) => Err(CompareStop::Differs(ShadowOutcome::Content)),
     }
 }

@@ -15,6 +15,7 @@ use super::super::resources::{
     Permission, Resources, VersionReach, expiry,
 };
 use super::super::service::{Service, ServiceResponse};
+use crate::admission::Admission;
 use crate::auth::caller::{CallerRefusal, Continuity, PeerIdentity};
 use crate::metrics::ShadowOutcome;
 use crate::protocol::BufList;
@@ -30,6 +31,8 @@ pub(super) struct ShadowRead {
     /// Answers from memory, with limits of its own.
     pub(super) service: Service,
     pub(super) shadow: Shadow,
+    /// The permits of clients: nothing is compared while they are short of memory.
+    pub(super) clients: Admission,
     pub(super) control: ServingControl,
     pub(super) read: Box<ReadRequest>,
     pub(super) info: RequestInfo,
@@ -50,6 +53,11 @@ pub(super) enum CompareStop {
 
 /// The bounds of all comparisons are reached.
 pub(super) const TOO_MUCH: CompareStop = CompareStop::NotComparable("it costs too much");
+/// Why nothing is compared while clients need the memory.
+pub(super) const MEMORY_SHORT: &str = "memory is short";
+/// Upstream has forgotten what memory still has.
+pub(super) const OLD: CompareStop =
+    CompareStop::NotComparable("upstream's history does not reach it");
 /// Upstream's answer is in no form that memory writes.
 pub(super) const UNREADABLE: CompareStop = CompareStop::NotComparable("its form is unknown");
 /// An answer broke off.
@@ -147,6 +155,14 @@ impl ShadowRead {
         }
     }
 
+    /// Whether the request names a state that upstream may have forgotten.
+    fn is_of_past(&self) -> bool {
+        let options = &self.read.options;
+        let is_exact = options.resource_version_match == "Exact" || options.limit > 0;
+        let is_read_at = options.watch || is_exact;
+        !options.continue_token.is_empty() || is_read_at && !options.resource_version.is_empty()
+    }
+
     /// Compares the status of an answer that is no success.
     pub(super) async fn compare_status(&self, code: u16) -> Result<(), CompareStop> {
         if let NoAnswer::Unknown = NoAnswer::of_code(code) {
@@ -158,6 +174,8 @@ impl ShadowRead {
                 Ok(())
             }
             Err(none @ NoAnswer::Unknown) => Err(none.into()),
+            // Memory reaches farther back than upstream.
+            Ok(_) if code == 410 && self.is_of_past() => Err(OLD),
             Ok(_) | Err(NoAnswer::Refused(_)) => Err(CompareStop::Differs(ShadowOutcome::Status)),
         }
     }
@@ -165,7 +183,7 @@ impl ShadowRead {
 
 impl NoAnswer {
     /// Errors of the server, timeouts and shortages say nothing about the request.
-    const fn of_code(code: u16) -> Self {
+    pub(super) const fn of_code(code: u16) -> Self {
         match code {
             408 | 429 => Self::Unknown,
             400..500 => Self::Refused(code),
@@ -217,7 +235,7 @@ impl Resources for ShadowResources {
         wait: FillWait,
         peer: Peer,
     ) -> BoxFuture<'a, Availability> {
-        self.0.availability(key, wait, peer)
+        self.0.compared_availability(key, wait, peer)
     }
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {

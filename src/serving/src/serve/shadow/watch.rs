@@ -9,16 +9,18 @@ use super::super::body::AnswerBody;
 use super::super::fresh::WAIT;
 use super::super::negotiation::Negotiation;
 use super::super::resources::Latest;
-use super::memory::{BROKEN, CompareStop, NoAnswer, ShadowRead, TOO_MUCH, UNREADABLE, next_bytes};
+use super::memory::{
+    BROKEN, CompareStop, MEMORY_SHORT, NoAnswer, OLD, ShadowRead, TOO_MUCH, UNREADABLE, next_bytes,
+};
 use super::{ForwardedHead, encoding};
 use crate::cache::Epoch;
 use crate::decode::Frames;
 use crate::metrics::ShadowOutcome;
 use crate::protocol::request::{WatchPlan, WatchStart};
-use crate::resource::{CATCH_UP_HEADER, Encoding, ResourceVersion};
+use crate::resource::{CATCH_UP_HEADER, Encoding, EventKind, ResourceVersion};
 use crate::shadow::{
-    ComparedSide, ObjectHasher, ObjectSet, SequenceComparison, ShadowFrame, TeeItem, TeeReader,
-    differences,
+    ByteBudget, ComparedSide, HeldBytes, ObjectHasher, ObjectSet, SequenceComparison, Shadow,
+    ShadowFrame, TeeItem, TeeReader, differences,
 };
 use crate::watch::Watch;
 
@@ -30,6 +32,8 @@ const INITIAL_EVENTS_MAX: usize = 200_000;
 const TAKEN_MAX: usize = 256;
 /// How often it is looked whether a side is behind, or silent.
 const TICK: Duration = Duration::from_secs(2);
+/// After another list, memory sends the difference between two states instead of all events.
+const REFILLED: CompareStop = CompareStop::NotComparable("the cache was filled again");
 /// How long the other side is waited for once one side has ended.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -37,7 +41,15 @@ const SETTLE: Duration = Duration::from_secs(5);
 struct FrameReader {
     encoding: Encoding,
     frames: Frames,
+    /// Counts the bytes in `frames`.
+    held: HeldBytes,
     hasher: ObjectHasher,
+}
+
+/// The initial events of one side.
+struct InitialEvents {
+    objects: ObjectSet,
+    held: HeldBytes,
 }
 
 /// Upstream's side.
@@ -69,17 +81,24 @@ enum EventsProgress {
 }
 
 impl FrameReader {
-    const fn new(encoding: Encoding, hasher: ObjectHasher) -> Self {
-        Self {
+    fn new(encoding: Encoding, shadow: &Shadow) -> Result<Self, CompareStop> {
+        Ok(Self {
             encoding,
             frames: Frames::new(encoding, FRAME_LEN_MAX),
-            hasher,
-        }
+            held: shadow.budget().hold(0).ok_or(TOO_MUCH)?,
+            hasher: shadow.hasher().clone(),
+        })
+    }
+
+    fn push(&mut self, bytes: &[u8], held: HeldBytes) {
+        self.held.merge(held);
+        self.frames.push(bytes);
     }
 
     fn next(&mut self) -> Result<Option<ShadowFrame>, CompareStop> {
         let frame = self.frames.next_frame();
         let Some(frame) = frame.map_err(|_| TOO_MUCH)? else {
+            self.held.resize(self.frames.held_len()).ok_or(TOO_MUCH)?;
             return Ok(None);
         };
         let frame = ShadowFrame::read(self.encoding, frame, &self.hasher);
@@ -106,7 +125,7 @@ impl UpstreamWatch {
     fn take(&mut self, item: Option<TeeItem>) -> Result<(), CompareStop> {
         self.silent_since = matches!(item, Some(TeeItem::Idle)).then(Instant::now);
         match item {
-            Some(TeeItem::Chunk(chunk, _)) => self.reader.frames.push(&chunk),
+            Some(TeeItem::Chunk(chunk, held)) => self.reader.push(&chunk, held),
             Some(TeeItem::Idle) => {}
             Some(TeeItem::End) => {
                 (self.is_over, self.is_cut) = (true, self.reader.frames.is_mid_frame())
@@ -120,32 +139,39 @@ impl UpstreamWatch {
 }
 
 impl MemoryWatch {
-    async fn next(&mut self) {
+    async fn next(&mut self, budget: &ByteBudget) -> Result<(), CompareStop> {
         match next_bytes(&mut self.body).await {
             Some(Ok(mut bytes)) => {
                 while bytes.has_remaining() {
                     let part = bytes.chunk();
-                    self.reader.frames.push(part);
+                    self.reader
+                        .push(part, budget.hold(part.len()).ok_or(TOO_MUCH)?);
                     bytes.advance(part.len());
                 }
             }
-            Some(Err(_)) | None => self.is_over = true,
+            Some(Err(_)) => return Err(BROKEN),
+            None => self.is_over = true,
         }
+        Ok(())
     }
 
     /// Waits for the next frame, and takes those that are there already.
-    async fn next_all(&mut self) {
-        self.next().await;
+    async fn next_all(&mut self, budget: &ByteBudget) -> Result<(), CompareStop> {
+        self.next(budget).await?;
         for _ in 1..TAKEN_MAX {
             let is_ready = tokio::select! {
                 biased;
-                () = self.next(), if !self.is_over => true,
+                read = self.next(budget), if !self.is_over => {
+                    read?;
+                    true
+                }
                 () = std::future::ready(()) => false,
             };
             if !is_ready {
                 break;
             }
         }
+        Ok(())
     }
 
     /// The watch itself; `None` if memory has refused it.
@@ -179,17 +205,22 @@ impl ShadowRead {
         let sent = sent.ok_or(UNREADABLE)?;
         let mut upstream = UpstreamWatch {
             items,
-            reader: FrameReader::new(sent, self.shadow.hasher().clone()),
+            reader: FrameReader::new(sent, &self.shadow)?,
             silent_since: None,
             has_events: false,
             is_over: false,
             is_cut: false,
             error: None,
         };
+        // Held until the initial events of both sides are compared.
+        let mut collecting = None;
         let plan = WatchPlan::decide(&self.read.options).ok_or(UNREADABLE)?;
         let (start, initial) = match plan.start {
             WatchStart::After(version) => (version, None),
             WatchStart::Initial { .. } if plan.has_end_marker() => {
+                let permit = self.shadow.initial();
+                let permit = permit.ok_or(CompareStop::NotComparable("too many comparisons"))?;
+                collecting = Some(permit);
                 let (version, objects) = self.upstream_initial(&mut upstream).await?;
                 (version, Some(objects))
             }
@@ -208,15 +239,21 @@ impl ShadowRead {
         }
         let mut memory = MemoryWatch {
             body: response.into_body(),
-            reader: FrameReader::new(sent, self.shadow.hasher().clone()),
+            reader: FrameReader::new(sent, &self.shadow)?,
             is_over: false,
             error: None,
         };
+        let epoch = memory.epoch();
         if let Some(objects) = initial {
             let others = self.memory_initial(&mut memory).await?;
-            self.recorder.record(&differences(&objects, &others));
+            if memory.epoch() != epoch {
+                return Err(REFILLED);
+            }
+            self.recorder
+                .record(&differences(&objects.objects, &others.objects));
         }
-        self.compare_events(upstream, memory, start).await
+        drop(collecting);
+        self.compare_events(upstream, memory, start, epoch).await
     }
 
     /// The newest version that upstream has given out.
@@ -234,16 +271,33 @@ impl ShadowRead {
         }
     }
 
+    fn no_events(&self) -> Result<InitialEvents, CompareStop> {
+        Ok(InitialEvents {
+            objects: ObjectSet::default(),
+            held: self.shadow.budget().hold(0).ok_or(TOO_MUCH)?,
+        })
+    }
+
+    /// Ends the comparison if clients need the memory.
+    fn has_memory(&self) -> Result<(), CompareStop> {
+        match self.clients.is_memory_short() {
+            true => Err(CompareStop::NotComparable(MEMORY_SHORT)),
+            false => Ok(()),
+        }
+    }
+
     /// Upstream's initial events, and their version.
     async fn upstream_initial(
         &self,
         upstream: &mut UpstreamWatch,
-    ) -> Result<(ResourceVersion, ObjectSet), CompareStop> {
-        let mut objects = ObjectSet::default();
+    ) -> Result<(ResourceVersion, InitialEvents), CompareStop> {
+        let mut objects = self.no_events()?;
         loop {
             {
                 let _turn = self.shadow.turn().await;
-                if let Some(version) = read_initial(&mut upstream.reader, &mut objects)? {
+                if let Some(version) =
+                    read_initial(&mut upstream.reader, self.shadow.budget(), &mut objects)?
+                {
                     upstream.has_events = true;
                     return Ok((version, objects));
                 }
@@ -251,25 +305,27 @@ impl ShadowRead {
             if upstream.is_over {
                 return Err(BROKEN);
             }
+            self.has_memory()?;
             let item = upstream.items.recv().await;
             upstream.take(item)?;
         }
     }
 
     /// The same of memory's.
-    async fn memory_initial(&self, memory: &mut MemoryWatch) -> Result<ObjectSet, CompareStop> {
-        let mut objects = ObjectSet::default();
+    async fn memory_initial(&self, memory: &mut MemoryWatch) -> Result<InitialEvents, CompareStop> {
+        let mut objects = self.no_events()?;
         loop {
             {
                 let _turn = self.shadow.turn().await;
-                if read_initial(&mut memory.reader, &mut objects)?.is_some() {
+                if read_initial(&mut memory.reader, self.shadow.budget(), &mut objects)?.is_some() {
                     return Ok(objects);
                 }
             }
             if memory.is_over {
                 return Err(BROKEN);
             }
-            memory.next().await;
+            self.has_memory()?;
+            memory.next(self.shadow.budget()).await?;
         }
     }
 
@@ -279,21 +335,26 @@ impl ShadowRead {
         mut upstream: UpstreamWatch,
         mut memory: MemoryWatch,
         start: ResourceVersion,
+        epoch: Option<Epoch>,
     ) -> Result<(), CompareStop> {
+        let mut held = self.shadow.budget().hold(0).ok_or(TOO_MUCH)?;
         let mut comparison = SequenceComparison::after(start);
-        let (epoch, mut settled_at) = (memory.epoch(), None);
+        let mut settled_at = None;
         loop {
+            self.has_memory()?;
             {
                 let _turn = self.shadow.turn().await;
                 read_events(&mut upstream, &mut memory, &mut comparison)?;
                 // After another list, memory sends the difference between two states instead of all events.
                 if memory.epoch() != epoch {
-                    return Err(CompareStop::NotComparable("the cache was filled again"));
+                    return Err(REFILLED);
                 }
-                self.record_events(&mut comparison, upstream.silent_since);
+                self.record_events(&mut comparison);
+                held.resize(comparison.held_len()).ok_or(TOO_MUCH)?;
             }
             let now = Instant::now();
-            if upstream.is_over || upstream.error.is_some() || memory.error.is_some() {
+            let is_ended = upstream.is_over || memory.is_over;
+            if is_ended || upstream.error.is_some() || memory.error.is_some() {
                 settled_at.get_or_insert(now + SETTLE);
             }
             let is_settled = settled_at.is_some_and(|at| now >= at);
@@ -303,15 +364,15 @@ impl ShadowRead {
             // Both may be cancelled: what they have not returned stays where it is.
             tokio::select! {
                 item = upstream.items.recv(), if !upstream.is_over => upstream.take_all(item)?,
-                () = memory.next_all(), if !memory.is_over => {}
+                read = memory.next_all(self.shadow.budget()), if !memory.is_over => read?,
                 () = sleep(TICK) => {}
             }
         }
     }
 
-    fn record_events(&self, comparison: &mut SequenceComparison, silent_since: Option<Instant>) {
-        let (now, mut equal) = (Instant::now(), 0);
-        while let Some(compared) = comparison.next(silent_since, now) {
+    fn record_events(&self, comparison: &mut SequenceComparison) {
+        let mut equal = 0;
+        while let Some(compared) = comparison.next() {
             match compared {
                 Ok(()) => equal += 1,
                 Err(difference) => self.recorder.differs(&difference),
@@ -333,9 +394,17 @@ impl ShadowRead {
                 self.recorder.count(ShadowOutcome::Equal, 1);
                 return Ok(EventsProgress::Over);
             }
+            (Some(410), Some(_)) => return Err(OLD),
+            (Some(_), Some(other)) if !is_refusal(other) => {
+                return Err(NoAnswer::Unknown.into());
+            }
             (Some(_), Some(_)) => return Err(CompareStop::Differs(ShadowOutcome::Status)),
+            (Some(410), None) if is_settled => return Err(OLD),
             // Memory goes on where upstream has refused the client's version.
             (Some(_), None) if is_settled && !upstream.has_events => {
+                return Err(CompareStop::Differs(ShadowOutcome::Status));
+            }
+            (None, Some(code)) if is_settled && is_refusal(code) => {
                 return Err(CompareStop::Differs(ShadowOutcome::Status));
             }
             // Memory does not reach back so far, or its watch fell behind.
@@ -348,11 +417,21 @@ impl ShadowRead {
         }
         let waits = comparison.waits_for_memory();
         let is_memory_gone = memory.is_over && memory.error.is_none();
-        if comparison.is_hopeless(Instant::now()) || waits && (is_settled || is_memory_gone) {
+        if is_memory_gone && memory.reader.frames.is_mid_frame() {
+            return Err(CompareStop::Differs(ShadowOutcome::Content));
+        }
+        // With bookmarks, upstream may be silent for longer than that.
+        let has_bookmarks = self.read.options.allow_watch_bookmarks;
+        let silent_since = upstream.silent_since.filter(|_| !has_bookmarks);
+        if comparison.is_hopeless(silent_since, Instant::now())
+            || waits && (is_settled || is_memory_gone)
+        {
             return Err(CompareStop::NotComparable("one side is behind"));
         }
-        let is_over = is_memory_gone
-            || is_settled
+        if is_memory_gone && is_settled && !upstream.is_over && upstream.error.is_none() {
+            return Err(CompareStop::NotComparable("memory's watch ended first"));
+        }
+        let is_over = is_settled
             || upstream.is_over && upstream.error.is_none() && !waits
             || !self.control.has_shadow();
         match is_over {
@@ -363,25 +442,40 @@ impl ShadowRead {
     }
 }
 
+/// Whether the code of an ERROR event says something about the request.
+const fn is_refusal(code: u16) -> bool {
+    code != 410 && matches!(NoAnswer::of_code(code), NoAnswer::Refused(_))
+}
+
 /// Adds initial events to `objects`; returns their version once they are complete.
 fn read_initial(
     reader: &mut FrameReader,
-    objects: &mut ObjectSet,
+    budget: &ByteBudget,
+    initial: &mut InitialEvents,
 ) -> Result<Option<ResourceVersion>, CompareStop> {
+    let mut len = 0;
     while let Some(frame) = reader.next()? {
         match frame {
-            ShadowFrame::Event(_, object) if objects.len() < INITIAL_EVENTS_MAX => {
-                objects.push(object);
+            ShadowFrame::Event(kind, _) if kind != EventKind::Added => {
+                return Err(CompareStop::Differs(ShadowOutcome::Content));
             }
+            ShadowFrame::Event(_, object) if initial.objects.len() < INITIAL_EVENTS_MAX => {
+                len += object.held_len();
+                initial.objects.push(object);
+            }
+            ShadowFrame::Error(code) if is_refusal(code) => {
+                return Err(CompareStop::Differs(ShadowOutcome::Status));
+            }
+            ShadowFrame::Error(_) => return Err(BROKEN),
             ShadowFrame::Bookmark {
                 version,
                 ends_initial_events: true,
             } => return Ok(Some(version)),
-            ShadowFrame::Event(..) | ShadowFrame::Bookmark { .. } | ShadowFrame::Error(_) => {
-                return Err(TOO_MUCH);
-            }
+            ShadowFrame::Event(..) | ShadowFrame::Bookmark { .. } => return Err(TOO_MUCH),
         }
     }
+    let more = budget.hold(len).ok_or(TOO_MUCH)?;
+    initial.held.merge(more);
     Ok(None)
 }
 
@@ -411,7 +505,7 @@ fn read_events(
                 comparison.push(ComparedSide::Memory, kind, object, now);
             }
             ShadowFrame::Bookmark { version, .. } => {
-                comparison.pass(ComparedSide::Memory, version);
+                comparison.mark(ComparedSide::Memory, version);
             }
             ShadowFrame::Error(code) => memory.error = Some(code),
         }

@@ -44,6 +44,7 @@ fn the_first_difference_of_each_kind_is_found() {
         "missing:a extra:d content:b",
     );
     check("a11 a11", "a11", "missing:a");
+    check("a11", "a11 a11", "content:");
     check("a11 b21", "b21 a11", "content:a");
 }
 

@@ -23,12 +23,12 @@ fn check(sent: &str, expected: &str) {
             (_, rest) => (ComparedSide::Memory, rest),
         };
         match rest.strip_prefix('b') {
-            Some(version) => comparison.pass(side, ResourceVersion(version.parse().unwrap())),
+            Some(version) => comparison.mark(side, ResourceVersion(version.parse().unwrap())),
             None => {
                 comparison.push(side, EventKind::Modified, event(rest.parse().unwrap()), now);
             }
         }
-        while let Some(compared) = comparison.next(None, now) {
+        while let Some(compared) = comparison.next() {
             found.push(word_of(&compared));
         }
     }
@@ -73,7 +73,7 @@ fn events_differ_by_type_and_bytes() {
         comparison.push(ComparedSide::Upstream, EventKind::Modified, event(7), now);
         let other = ComparedObject { digest, ..event(7) };
         comparison.push(ComparedSide::Memory, kind, other, now);
-        let found = comparison.next(None, now).unwrap();
+        let found = comparison.next().unwrap();
         assert_eq!(word_of(&found), "content7");
     }
 }
@@ -94,18 +94,28 @@ fn events_before_the_start_are_not_compared() {
 }
 
 #[test]
-fn an_event_of_memory_that_a_silent_upstream_never_sends_is_extra() {
+fn a_silent_upstream_is_not_waited_for_and_nothing_is_extra() {
     let mut comparison = SequenceComparison::after(ResourceVersion(0));
     let now = Instant::now();
     comparison.push(ComparedSide::Memory, EventKind::Added, event(7), now);
-    assert_eq!(comparison.next(Some(now), now + SILENCE / 2), None);
-    // A client that does not read may still get it.
-    assert_eq!(comparison.next(None, now + SILENCE), None);
+    assert!(!comparison.is_hopeless(Some(now), now + SILENCE / 2));
+    // A client that does not read, or gets bookmarks, may still get it.
+    assert!(!comparison.is_hopeless(None, now + SILENCE));
     // Upstream is behind, but sends events.
     let lately = Some(now + SILENCE / 2);
-    assert_eq!(comparison.next(lately, now + SILENCE), None);
-    let found = comparison.next(Some(now), now + SILENCE).unwrap();
-    assert_eq!(word_of(&found), "extra7");
+    assert!(!comparison.is_hopeless(lately, now + SILENCE));
+    assert!(comparison.is_hopeless(Some(now), now + SILENCE));
+    assert_eq!(comparison.next(), None);
+}
+
+#[test]
+fn an_event_of_memory_behind_what_it_has_sent_is_extra() {
+    check("m2 m1", "extra1");
+    check("m2 mb2 m2 u2", "extra2 equal");
+    check("mb3 m3", "extra3");
+    check("m0", "extra0");
+    // A transaction: several events of one version.
+    check("m1 m1 u1 u1", "equal equal");
 }
 
 #[test]
@@ -113,8 +123,8 @@ fn a_side_that_is_far_behind_is_given_up() {
     let mut comparison = SequenceComparison::after(ResourceVersion(0));
     let now = Instant::now();
     comparison.push(ComparedSide::Upstream, EventKind::Added, event(7), now);
-    assert!(!comparison.is_hopeless(now + BEHIND_MAX));
-    assert!(comparison.is_hopeless(now + 2 * BEHIND_MAX));
+    assert!(!comparison.is_hopeless(None, now + BEHIND_MAX));
+    assert!(comparison.is_hopeless(None, now + 2 * BEHIND_MAX));
     for version in 8..8 + WAITING_MAX as u64 {
         comparison.push(
             ComparedSide::Upstream,
@@ -123,5 +133,5 @@ fn a_side_that_is_far_behind_is_given_up() {
             now,
         );
     }
-    assert!(comparison.is_hopeless(now));
+    assert!(comparison.is_hopeless(None, now));
 }
