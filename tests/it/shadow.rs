@@ -154,7 +154,7 @@ async fn a_false_event_is_counted_by_what_is_false() {
         ("type", &[("equal", 3), ("content", 1)]),
         ("bytes", &[("equal", 3), ("content", 1)]),
         ("cut", &[("equal", 1), ("content", 1)]),
-        ("gone", &[("status", 1)]),
+        ("gone", &[("not_comparable", 1)]),
     ] {
         let stage = Stage::new().await;
         let (version, _) = listed(stage.apiserver.address()).await;

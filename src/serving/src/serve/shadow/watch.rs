@@ -30,6 +30,9 @@ const FRAME_LEN_MAX: usize = 16 << 20;
 const INITIAL_EVENTS_MAX: usize = 200_000;
 /// Items and frames that are taken at a time: with a turn for each, a busy watch would be slower than its events.
 const TAKEN_MAX: usize = 256;
+/// Objects were written while the initial events were sent.
+const WRITTEN: CompareStop =
+    CompareStop::NotComparable("objects were written during the initial events");
 /// How often it is looked whether a side is behind, or silent.
 const TICK: Duration = Duration::from_secs(2);
 /// After another list, memory sends the difference between two states instead of all events.
@@ -394,7 +397,7 @@ impl ShadowRead {
                 self.recorder.count(ShadowOutcome::Equal, 1);
                 return Ok(EventsProgress::Over);
             }
-            (Some(410), Some(_)) => return Err(OLD),
+            (Some(410), Some(other)) if !is_refusal(other) => return Err(OLD),
             (Some(_), Some(other)) if !is_refusal(other) => {
                 return Err(NoAnswer::Unknown.into());
             }
@@ -456,9 +459,8 @@ fn read_initial(
     let mut len = 0;
     while let Some(frame) = reader.next()? {
         match frame {
-            ShadowFrame::Event(kind, _) if kind != EventKind::Added => {
-                return Err(CompareStop::Differs(ShadowOutcome::Content));
-            }
+            // Either side may send what is written meanwhile before the end of the initial events.
+            ShadowFrame::Event(kind, _) if kind != EventKind::Added => return Err(WRITTEN),
             ShadowFrame::Event(_, object) if initial.objects.len() < INITIAL_EVENTS_MAX => {
                 len += object.held_len();
                 initial.objects.push(object);
