@@ -50,7 +50,7 @@ struct FrameReader {
 }
 
 /// The initial events of one side.
-struct InitialEvents {
+struct InitialObjects {
     objects: ObjectSet,
     held: HeldBytes,
 }
@@ -274,8 +274,8 @@ impl ShadowRead {
         }
     }
 
-    fn no_events(&self) -> Result<InitialEvents, CompareStop> {
-        Ok(InitialEvents {
+    fn no_events(&self) -> Result<InitialObjects, CompareStop> {
+        Ok(InitialObjects {
             objects: ObjectSet::default(),
             held: self.shadow.budget().hold(0).ok_or(TOO_MUCH)?,
         })
@@ -293,7 +293,7 @@ impl ShadowRead {
     async fn upstream_initial(
         &self,
         upstream: &mut UpstreamWatch,
-    ) -> Result<(ResourceVersion, InitialEvents), CompareStop> {
+    ) -> Result<(ResourceVersion, InitialObjects), CompareStop> {
         let mut objects = self.no_events()?;
         loop {
             {
@@ -315,7 +315,10 @@ impl ShadowRead {
     }
 
     /// The same of memory's.
-    async fn memory_initial(&self, memory: &mut MemoryWatch) -> Result<InitialEvents, CompareStop> {
+    async fn memory_initial(
+        &self,
+        memory: &mut MemoryWatch,
+    ) -> Result<InitialObjects, CompareStop> {
         let mut objects = self.no_events()?;
         loop {
             {
@@ -454,7 +457,7 @@ const fn is_refusal(code: u16) -> bool {
 fn read_initial(
     reader: &mut FrameReader,
     budget: &ByteBudget,
-    initial: &mut InitialEvents,
+    initial: &mut InitialObjects,
 ) -> Result<Option<ResourceVersion>, CompareStop> {
     let mut len = 0;
     while let Some(frame) = reader.next()? {
