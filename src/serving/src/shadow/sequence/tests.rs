@@ -114,8 +114,6 @@ fn an_event_of_memory_behind_what_it_has_sent_is_extra() {
     check("m2 mb2 m2 u2", "extra2 equal");
     check("mb3 m3", "extra3");
     check("m0", "extra0");
-    // A transaction: several events of one version.
-    check("m1 m1 u1 u1", "equal equal");
 }
 
 #[test]
