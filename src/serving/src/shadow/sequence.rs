@@ -32,11 +32,12 @@ pub(crate) enum ComparedSide {
 #[derive(Debug, Default)]
 struct WaitingEvents {
     events: VecDeque<WaitingEvent>,
-    /// Everything up to this version was sent.
+    /// No event up to this version is to come.
     passed: ResourceVersion,
-    /// The newest version of an event, and that of a bookmark. Events of one transaction have the same version.
-    sent: ResourceVersion,
+    /// The newest version of a bookmark.
     marked: ResourceVersion,
+    /// Version and key of the last event. Events of one transaction have the same version.
+    last: Option<(ResourceVersion, Box<str>)>,
 }
 
 #[derive(Debug)]
@@ -85,7 +86,8 @@ impl SequenceComparison {
     ) {
         let (version, start) = (object.version, self.start);
         let sent = self.side(side);
-        let is_misplaced = version <= start || version < sent.sent || version <= sent.marked;
+        let is_late = sent.last.as_ref().is_some_and(|(last, _)| version < *last);
+        let is_misplaced = version <= start || is_late || version <= sent.marked;
         if is_misplaced && side == ComparedSide::Memory {
             self.misplaced.push_back(object);
             return;
@@ -93,8 +95,9 @@ impl SequenceComparison {
         if version <= start {
             return;
         }
-        sent.sent = version.max(sent.sent);
-        self.pass(side, version);
+        if !is_late {
+            sent.last = Some((version, object.key.clone()));
+        }
         let event = WaitingEvent {
             kind,
             object,
@@ -103,7 +106,7 @@ impl SequenceComparison {
         self.side(side).events.push_back(event);
     }
 
-    /// Notes that a side has sent all events up to this version.
+    /// Notes that a side has sent all events up to this version, whether or not there were any.
     pub(crate) fn pass(&mut self, side: ComparedSide, version: ResourceVersion) {
         let passed = &mut self.side(side).passed;
         *passed = version.max(*passed);
@@ -155,8 +158,8 @@ impl SequenceComparison {
         let (first, other) = (upstream.events.front(), memory.events.front());
         let (is_missing, is_extra) = match (first, other) {
             (None, None) => return None,
-            (Some(first), None) => (first.object.version <= memory.passed, false),
-            (None, Some(other)) => (false, other.object.version <= upstream.passed),
+            (Some(first), None) => (memory.has_passed(first), false),
+            (None, Some(other)) => (false, upstream.has_passed(other)),
             (Some(first), Some(other)) => {
                 (first.place() < other.place(), first.place() > other.place())
             }
@@ -178,6 +181,18 @@ impl SequenceComparison {
             true => Ok(()),
             false => Err(Difference::content(&first.object, &other.object)),
         })
+    }
+}
+
+impl WaitingEvents {
+    /// Whether this event of the other side is not to come from this one, which has no event left.
+    fn has_passed(&self, event: &WaitingEvent) -> bool {
+        let place = event.place();
+        place.0 <= self.passed
+            || self
+                .last
+                .as_ref()
+                .is_some_and(|(version, key)| place.0 < *version || place == (*version, &**key))
     }
 }
 

@@ -11,7 +11,8 @@ fn event(version: u64) -> ComparedObject {
     }
 }
 
-/// What is found once both sides have sent these versions, in order: `u1` is upstream's, `m1` memory's, `ub1` a bookmark of upstream.
+/// What is found once both sides have sent these versions, in order: `u1` is upstream's, `m1` memory's, `u1'` one of another object, `ub1` a
+/// bookmark of upstream.
 #[track_caller]
 fn check(sent: &str, expected: &str) {
     let mut comparison = SequenceComparison::after(ResourceVersion(0));
@@ -25,7 +26,13 @@ fn check(sent: &str, expected: &str) {
         match rest.strip_prefix('b') {
             Some(version) => comparison.mark(side, ResourceVersion(version.parse().unwrap())),
             None => {
-                comparison.push(side, EventKind::Modified, event(rest.parse().unwrap()), now);
+                let version = rest.trim_end_matches('\'');
+                let key = if version == rest { "a" } else { "b" };
+                let object = ComparedObject {
+                    key: key.into(),
+                    ..event(version.parse().unwrap())
+                };
+                comparison.push(side, EventKind::Modified, object, now);
             }
         }
         while let Some(compared) = comparison.next() {
@@ -114,6 +121,15 @@ fn an_event_of_memory_behind_what_it_has_sent_is_extra() {
     check("m2 mb2 m2 u2", "extra2 equal");
     check("mb3 m3", "extra3");
     check("m0", "extra0");
+    check("m1 u1 m1", "equal extra1");
+}
+
+#[test]
+fn a_transaction_has_several_events_of_one_version() {
+    check("m1 m1' u1 u1'", "equal equal");
+    check("u1 m1 u1' m1'", "equal equal");
+    check("m1 m1' u1 u2", "equal extra1");
+    check("u1 u1' m1 mb1", "equal missing1");
 }
 
 #[test]
