@@ -13,10 +13,11 @@ mod setup;
 mod status;
 mod switch;
 
-use crate::config::{InjectSettings, InjectTask, UpstreamSource};
+use crate::config::{InjectSettings, InjectTask};
 use crate::error_chain::one_line;
+use crate::gateway::connect_source;
 use crate::shutdown::Drain;
-use crate::upstream::client::{Client, ConnectSource};
+use crate::upstream::client::Client;
 use api::Api;
 
 /// Does what the settings say; returns the text for the user, and whether all is well.
@@ -24,18 +25,7 @@ use api::Api;
 /// # Errors
 /// If the credentials cannot be used.
 pub async fn run(settings: &InjectSettings, drain: Drain) -> Result<(String, bool), String> {
-    let source = match &settings.upstream {
-        UpstreamSource::Kubeconfig { path, context } => ConnectSource::Kubeconfig {
-            path: path.clone(),
-            context: context.clone(),
-        },
-        UpstreamSource::InCluster => ConnectSource::InCluster,
-        UpstreamSource::Url(url) => ConnectSource::Url {
-            url: url.clone(),
-            ca_file: None,
-        },
-    };
-    let client = Client::connect(source).await;
+    let client = Client::connect(connect_source(&settings.upstream)).await;
     let api = Api::new(client.map_err(|error| one_line(&error))?);
     let namespace = &settings.namespace;
     Ok(match settings.task {

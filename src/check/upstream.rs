@@ -16,7 +16,8 @@ use super::verdict::{CheckLevel, CheckVerdict};
 use super::versions::ObjectHead;
 use crate::config::{AuthMode, CheckCategory, CheckSettings, UpstreamSource};
 use crate::error_chain::one_line;
-use crate::upstream::client::{Client, ConnectError, ConnectSource, ConnectionParts};
+use crate::gateway::connect_source;
+use crate::upstream::client::{Client, ConnectError, ConnectionParts};
 
 const SELF_SUBJECT: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";
@@ -67,23 +68,9 @@ pub(super) async fn check(
     Some(link)
 }
 
-fn source(upstream: &UpstreamSource) -> ConnectSource {
-    match upstream {
-        UpstreamSource::Kubeconfig { path, context } => ConnectSource::Kubeconfig {
-            path: path.clone(),
-            context: context.clone(),
-        },
-        UpstreamSource::InCluster => ConnectSource::InCluster,
-        UpstreamSource::Url(url) => ConnectSource::Url {
-            url: url.clone(),
-            ca_file: None,
-        },
-    }
-}
-
 /// Reads configuration and credentials; nothing is sent.
 async fn configure(settings: &CheckSettings) -> Result<(UpstreamLink, CheckVerdict), CheckVerdict> {
-    let source = source(&settings.serve.upstream);
+    let source = connect_source(&settings.serve.upstream);
     let servers = &settings.serve.api_servers;
     let hint = match settings.serve.upstream {
         UpstreamSource::Kubeconfig { .. } => {

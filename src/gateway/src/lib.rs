@@ -186,7 +186,7 @@ impl Gateway {
         let checkpoints = settings.state.as_ref().map(checkpoints).transpose()?;
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
         let servers = settings.api_servers.clone();
-        let client = Client::connect_to(source(&settings.upstream), servers).await?;
+        let client = Client::connect_to(connect_source(&settings.upstream), servers).await?;
         let client = client.of_gateway();
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
@@ -528,7 +528,9 @@ fn checkpoints(settings: &StateSettings) -> Result<Checkpoints, DirectoryError> 
     ))
 }
 
-fn source(source: &UpstreamSource) -> client::ConnectSource {
+/// How to connect to the API server.
+#[must_use]
+pub fn connect_source(source: &UpstreamSource) -> client::ConnectSource {
     match source {
         UpstreamSource::Kubeconfig { path, context } => client::ConnectSource::Kubeconfig {
             path: path.clone(),

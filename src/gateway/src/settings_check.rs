@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{Access, access};
 
-use super::{GatewayError, bind, handover, server_identity, source};
+use super::{GatewayError, bind, connect_source, handover, server_identity};
 use crate::admin;
 use crate::audit;
 use crate::auth::authenticator::AuthenticatorSettings;
@@ -67,7 +67,7 @@ pub async fn unusable_files(settings: &ServeSettings) -> Vec<String> {
         let read = blocking(move || authorities(&only, is_served));
         note(flag, read.await);
     }
-    let client = source(&settings.upstream);
+    let client = connect_source(&settings.upstream);
     let client = in_time(client.check(settings.api_servers.clone()));
     note("the API server", client.await);
     if let Some(settings) = &settings.audit {
