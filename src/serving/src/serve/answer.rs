@@ -171,7 +171,7 @@ impl Service {
                             .as_ref()
                             .map(|permission| &permission.caller);
                         let user = caller.map_or(SubjectUser::Nobody, |caller| user_of(caller));
-                        watch.follow_side(SideHold::new(serving.clone(), user));
+                        watch.follow_side(SideHold::new(serving.control.clone(), user));
                     }
                 }
                 return self.answer_from_memory(&account, response);

@@ -23,6 +23,13 @@ const LOAD_REQUESTS_MAX: usize = 32;
 /// Lists that wait to rewind a snapshot. Each holds a permit of its own; those beyond are forwarded.
 const REWINDS_WAITING_MAX: usize = 1024;
 
+/// What serving rules need. Shared, because each connection has several services.
+pub(super) struct RuledReads {
+    pub(super) control: ServingControl,
+    /// Compares what is forwarded with what memory would have answered, where a rule says so.
+    pub(super) shadow: Shadow,
+}
+
 /// Answers requests from caches, or forwards them. Cloning is cheap; clones share everything.
 #[derive(Clone)]
 pub struct Service {
@@ -42,9 +49,7 @@ pub struct Service {
     /// The open connections, if clients may be sent to other replicas.
     pub(super) connections: Option<ConnectionTable>,
     /// Which reads memory answers; `None` for all that it can.
-    pub(super) serving: Option<ServingControl>,
-    /// Compares what is forwarded with what memory would have answered, where a serving rule says so; `None` for never.
-    pub(super) shadow: Option<Shadow>,
+    pub(super) serving: Option<Arc<RuledReads>>,
     /// Permits for other gateways that ask how many watches there are.
     pub(super) load_permits: Permits,
 }
@@ -74,7 +79,6 @@ impl Service {
             requests_per_goaway: 0,
             connections: None,
             serving: None,
-            shadow: None,
             load_permits: Permits::new(LOAD_REQUESTS_MAX),
         }
     }

@@ -15,7 +15,7 @@ use super::client_request::ClientRequest;
 use super::negotiation::Negotiation;
 use super::read_request::ReadRequest;
 use super::resources::{ForwardCaller, ForwardedBody};
-use super::service::{Service, ServiceResponse};
+use super::service::{RuledReads, Service, ServiceResponse};
 use super::side::RuledForward;
 use crate::audit::AuditTrail;
 use crate::metrics::VerbLabel;
@@ -46,7 +46,7 @@ impl Service {
 
     /// What a comparison needs of a request; `None` if it is not compared.
     fn begin_shadow(&self, read: &ReadRequest, request: &ClientRequest) -> Option<ShadowRead> {
-        let (shadow, control) = (self.shadow.as_ref()?, self.serving.as_ref()?);
+        let RuledReads { control, shadow } = self.serving.as_deref()?;
         // What memory never answers is forwarded with any rules. Nor is it a resource that could be counted.
         if !self.may_answer(read) {
             return None;

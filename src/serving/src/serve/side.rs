@@ -11,7 +11,7 @@ use super::client_request::ClientRequest;
 use super::negotiation::Negotiation;
 use super::read_request::ReadRequest;
 use super::resources::{Availability, FillWait, Resources};
-use super::service::Service;
+use super::service::{RuledReads, Service};
 use crate::auth::caller::Caller;
 use crate::config::{Answerer, ReadSubject};
 use crate::fairness::Peer;
@@ -65,10 +65,9 @@ struct UpstreamSide {
 impl Service {
     /// Sets the serving rules, and what compares where they say so. Without them memory answers whatever it can.
     #[must_use]
-    pub fn ruled(self, serving: ServingControl, shadow: Shadow) -> Self {
+    pub fn ruled(self, control: ServingControl, shadow: Shadow) -> Self {
         Self {
-            serving: Some(serving),
-            shadow: Some(shadow),
+            serving: Some(Arc::new(RuledReads { control, shadow })),
             ..self
         }
     }
@@ -80,7 +79,7 @@ impl Service {
         request: &ClientRequest,
         user: SubjectUser,
     ) -> ReadSide {
-        let Some(control) = &self.serving else {
+        let Some(RuledReads { control, .. }) = self.serving.as_deref() else {
             return ReadSide::Memory;
         };
         let agent = agent(request.http.headers());

@@ -669,5 +669,5 @@ fn the_task_of_a_connection_is_small() {
         size_of::<T>()
     }
     let len = len_of(ClientConnection::run);
-    assert!(len <= 2_208, "{len} bytes");
+    assert!(len <= 2_176, "{len} bytes");
 }

@@ -92,7 +92,6 @@ impl Service {
             audit: None,
             connections: None,
             serving: None,
-            shadow: None,
             ..self.clone()
         }
     }
