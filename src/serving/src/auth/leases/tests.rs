@@ -35,6 +35,11 @@ fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, Le
     (lease, hold)
 }
 
+/// How many leases a scan at this time revokes.
+fn revoked(leases: &mut Leases, now: Instant) -> usize {
+    leases.scan(AuthorizerState::Transparent, now).revoked
+}
+
 /// Scans the leases, and accepts all requirements that are due.
 fn due(leases: &mut Leases, now: Instant) -> Vec<RequirementKey> {
     leases.scan(AuthorizerState::Transparent, now);
@@ -230,18 +235,8 @@ fn a_confirmation_begins_the_grace_anew() {
     let again = later + seconds(30);
     assert_eq!(due(&mut leases, again).len(), 1);
     fail(&mut leases, &access("jane", "a"), again, again);
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, again + seconds(299))
-            .revoked,
-        0
-    );
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, again + seconds(300))
-            .revoked,
-        1
-    );
+    assert_eq!(revoked(&mut leases, again + seconds(299)), 0);
+    assert_eq!(revoked(&mut leases, again + seconds(300)), 1);
     assert!(lease.is_revoked());
 }
 
@@ -255,11 +250,7 @@ fn a_check_that_is_late_has_not_failed() {
         .collect();
     for second in 0..5 * 300 {
         let now = start + seconds(second);
-        assert_eq!(
-            leases.scan(AuthorizerState::Transparent, now).revoked,
-            0,
-            "after {second} s"
-        );
+        assert_eq!(revoked(&mut leases, now), 0, "after {second} s");
         let mut accepted = None;
         leases.offer_due(Coverage::default(), 1, now, |check| {
             accepted = Some(check.requirement().key());
@@ -279,24 +270,14 @@ fn nothing_continues_for_longer_than_an_hour_and_the_grace_without_confirmation(
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
     assert_eq!(due(&mut leases, start + seconds(30)).len(), 1);
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, start + seconds(3_000))
-            .revoked,
-        0
-    );
-    assert_eq!(leases.scan(AuthorizerState::Transparent, end).revoked, 1);
+    assert_eq!(revoked(&mut leases, start + seconds(3_000)), 0);
+    assert_eq!(revoked(&mut leases, end), 1);
     assert!(lease.is_revoked());
     // Never asked.
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, start + seconds(3_000))
-            .revoked,
-        0
-    );
-    assert_eq!(leases.scan(AuthorizerState::Transparent, end).revoked, 1);
+    assert_eq!(revoked(&mut leases, start + seconds(3_000)), 0);
+    assert_eq!(revoked(&mut leases, end), 1);
     assert!(lease.is_revoked());
     // Answered, but as of a time long ago.
     let mut leases = Leases::new(TIMES);
@@ -327,20 +308,10 @@ fn a_stream_on_a_very_old_answer_lives_until_its_check() {
     let requirement = || access_requirement("jane", "a", asked_at);
     let lease = leases.lease(key("jane", "a"), &verdict(), requirement(), now);
     let _hold = lease.hold();
-    assert_eq!(leases.scan(AuthorizerState::Transparent, now).revoked, 0);
+    assert_eq!(revoked(&mut leases, now), 0);
     assert_eq!(due(&mut leases, now).len(), 1);
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, now + seconds(29))
-            .revoked,
-        0
-    );
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, now + seconds(30))
-            .revoked,
-        1
-    );
+    assert_eq!(revoked(&mut leases, now + seconds(29)), 0);
+    assert_eq!(revoked(&mut leases, now + seconds(30)), 1);
 }
 
 #[test]
@@ -386,7 +357,7 @@ fn an_old_decision_is_asked_again_before_its_age_counts() {
     };
     let lease = leases.lease(key("jane", "a"), &verdict(), requirements(), now);
     let _hold = lease.hold();
-    assert_eq!(leases.scan(AuthorizerState::Transparent, now).revoked, 0);
+    assert_eq!(revoked(&mut leases, now), 0);
     assert_eq!(due(&mut leases, now).len(), 1);
 }
 
@@ -936,18 +907,8 @@ fn the_grace_begins_when_a_failed_check_began_not_when_it_ended() {
         began_at,
         began_at + seconds(30),
     );
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, began_at + seconds(299))
-            .revoked,
-        0
-    );
-    assert_eq!(
-        leases
-            .scan(AuthorizerState::Transparent, began_at + seconds(300))
-            .revoked,
-        1
-    );
+    assert_eq!(revoked(&mut leases, began_at + seconds(299)), 0);
+    assert_eq!(revoked(&mut leases, began_at + seconds(300)), 1);
     assert!(lease.is_revoked());
 }
 

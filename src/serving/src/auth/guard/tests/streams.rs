@@ -197,6 +197,15 @@ fn bind(stage: &Stage, secret: &str, pod: &str) {
     stage.tokens.know(secret, user);
 }
 
+/// The leases of a user's tokens "one" and "two", which are bound to the pods "pod-1" and "pod-2".
+async fn lease_two_pods(stage: &Stage) -> (Lease, Lease) {
+    bind(stage, "one", "pod-1");
+    bind(stage, "two", "pod-2");
+    let one = ask_as(stage, "one", Continuity::New).await.unwrap();
+    let two = ask_as(stage, "two", Continuity::New).await.unwrap();
+    (one.lease, two.lease)
+}
+
 #[tokio::test(start_paused = true)]
 async fn tokens_of_one_account_share_decisions_if_upstream_does_not_tell_them_apart() {
     for (mode, state, expected) in [
@@ -226,10 +235,7 @@ async fn a_shared_decision_does_not_keep_the_streams_of_a_token_that_was_deleted
     let followed = stage.guard.followed();
     followed.set_authorizers(AuthorizerState::Transparent);
     followed.set_bound_objects(true);
-    bind(&stage, "one", "pod-1");
-    bind(&stage, "two", "pod-2");
-    let one = ask_as(&stage, "one", Continuity::New).await.unwrap().lease;
-    let two = ask_as(&stage, "two", Continuity::New).await.unwrap().lease;
+    let (one, two) = lease_two_pods(&stage).await;
     let (_one, _two) = (one.hold(), two.hold());
     tokio::time::sleep(Duration::from_secs(60)).await;
     stage.tokens.0.lock().unwrap().remove("one");
@@ -335,10 +341,7 @@ async fn a_new_request_that_shows_a_token_to_be_invalid_has_its_streams_checked(
         let stage = Stage::new(mode);
         let _running = stage.run();
         stage.guard.followed().set_bound_objects(true);
-        bind(&stage, "one", "pod-1");
-        bind(&stage, "two", "pod-2");
-        let one = ask_as(&stage, "one", Continuity::New).await.unwrap().lease;
-        let two = ask_as(&stage, "two", Continuity::New).await.unwrap().lease;
+        let (one, two) = lease_two_pods(&stage).await;
         let _holds = (one.hold(), two.hold());
         if mode == AuthorizerMode::SelfCheck {
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -410,10 +413,7 @@ async fn after_a_webhook_appears_streams_that_shared_an_answer_are_asked_about_o
         let followed = stage.guard.followed();
         followed.set_authorizers(AuthorizerState::Transparent);
         followed.set_bound_objects(true);
-        bind(&stage, "one", "pod-1");
-        bind(&stage, "two", "pod-2");
-        let one = ask_as(&stage, "one", Continuity::New).await.unwrap().lease;
-        let two = ask_as(&stage, "two", Continuity::New).await.unwrap().lease;
+        let (one, two) = lease_two_pods(&stage).await;
         let _holds = (one.hold(), two.hold());
         followed.set_authorizers(AuthorizerState::Opaque);
         stage.script.deny_pod("pod-1");
