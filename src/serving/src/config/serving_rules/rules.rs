@@ -150,7 +150,7 @@ impl ServingRules {
         }
     }
 
-    /// The names of the rules, in order; if everything is forwarded, only [`PASSTHROUGH`] or [`SHADOW`].
+    /// The names of the rules, in order; if everything is forwarded, only `passthrough` or `shadow`.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         match self.mode {
