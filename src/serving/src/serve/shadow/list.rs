@@ -4,15 +4,13 @@ use std::io::Read as _;
 
 use bytes::BufMut as _;
 use flate2::read::MultiGzDecoder;
-use tracing::error;
 
 use super::super::service::ServiceResponse;
 use super::memory::{BROKEN, CompareStop, ShadowRead, TOO_MUCH, UNREADABLE, next_bytes};
 use super::{ForwardedHead, encoding};
-use crate::blocking::spawn_blocking;
 use crate::metrics::ShadowOutcome;
 use crate::resource::Encoding;
-use crate::shadow::{HeldBytes, ShadowList, TeeItem, TeeReader, differences};
+use crate::shadow::{HeldBytes, ShadowList, TeeItem, TeeReader};
 
 /// Length of an uncompressed list. Lists are uncompressed one at a time.
 const LEN_MAX: u64 = 256 << 20;
@@ -59,32 +57,25 @@ impl ShadowRead {
         if memory.list.version != upstream.list.version {
             return Err(CompareStop::NotComparable("memory read another version"));
         }
-        let _turn = self.shadow.turn().await;
-        self.recorder
-            .record(&differences(&upstream.list.into(), &memory.list.into()));
-        Ok(())
+        self.compare_states(upstream.list.into(), memory.list.into())
+            .await
     }
 
-    /// Reads a list on a thread for blocking work, one at a time.
     async fn read_list(
         &self,
         encoding: Encoding,
         list: ListBytes,
     ) -> Result<ReadList, CompareStop> {
-        let _turn = self.shadow.turn().await;
         let hasher = self.shadow.hasher().clone();
-        let read = spawn_blocking(move || {
+        self.aside(move || {
             let bytes = uncompressed(list.bytes, list.is_gzip)?;
             let read = ShadowList::read(encoding, &bytes, &hasher);
             Ok(ReadList {
                 list: read.map_err(|_| CompareStop::Differs(ShadowOutcome::Content))?,
                 _held: list.held,
             })
-        });
-        read.await.map_err(|_| {
-            error!("the comparison of a list panicked");
-            BROKEN
-        })?
+        })
+        .await?
     }
 
     async fn sent_from_memory(&self, response: ServiceResponse) -> Result<ListBytes, CompareStop> {

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use http::{HeaderMap, Response};
+use tracing::error;
 
 use super::super::body::AnswerBody;
 use super::super::permission::{AuthorizedRead, access};
@@ -17,12 +18,13 @@ use super::super::resources::{
 use super::super::service::{Service, ServiceResponse};
 use crate::admission::Admission;
 use crate::auth::caller::{CallerRefusal, Continuity, PeerIdentity};
+use crate::blocking::spawn_blocking;
 use crate::metrics::ShadowOutcome;
 use crate::protocol::BufList;
 use crate::protocol::request::RequestInfo;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serving_control::ServingControl;
-use crate::shadow::{Shadow, ShadowPermit, ShadowRecorder};
+use crate::shadow::{ObjectSet, Shadow, ShadowPermit, ShadowRecorder, differences};
 use crate::view::ServedResource;
 use crate::watch::WatchRecorder;
 
@@ -160,6 +162,29 @@ impl ShadowRead {
         let is_exact = options.resource_version_match == "Exact" || options.limit > 0;
         let is_read_at = options.watch || is_exact;
         !options.continue_token.is_empty() || is_read_at && !options.resource_version.is_empty()
+    }
+
+    /// Compares two states.
+    pub(super) async fn compare_states(
+        &self,
+        upstream: ObjectSet,
+        memory: ObjectSet,
+    ) -> Result<(), CompareStop> {
+        let found = self.aside(move || differences(&upstream, &memory)).await?;
+        self.recorder.record(&found);
+        Ok(())
+    }
+
+    /// Does work that takes long where there are many objects: on a thread for blocking work, one at a time.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, CompareStop> {
+        let _turn = self.shadow.turn().await;
+        spawn_blocking(work).await.map_err(|_| {
+            error!("the comparison of two states panicked");
+            BROKEN
+        })
     }
 
     /// Compares the status of an answer that is no success.

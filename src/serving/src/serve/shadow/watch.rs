@@ -20,7 +20,7 @@ use crate::protocol::request::{WatchPlan, WatchStart};
 use crate::resource::{CATCH_UP_HEADER, Encoding, EventKind, ResourceVersion};
 use crate::shadow::{
     ByteBudget, ComparedSide, HeldBytes, ObjectHasher, ObjectSet, SequenceComparison, Shadow,
-    ShadowFrame, TeeItem, TeeReader, differences,
+    ShadowFrame, TeeItem, TeeReader,
 };
 use crate::watch::Watch;
 
@@ -252,8 +252,7 @@ impl ShadowRead {
             if memory.epoch() != epoch {
                 return Err(REFILLED);
             }
-            self.recorder
-                .record(&differences(&objects.objects, &others.objects));
+            self.compare_states(objects.objects, others.objects).await?;
         }
         drop(collecting);
         self.compare_events(upstream, memory, start, epoch).await
