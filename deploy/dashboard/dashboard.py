@@ -232,6 +232,29 @@ UPSTREAM = [
     ]),
 ]
 
+# Watches and tunnels last as long as they are open.
+ENDS_BY_ITSELF = 'verb!~"WATCH|CONNECT"'
+
+ADOPTION = [
+    chart("Lists and watches by rule", [("{{rule}}: {{answerer}}", rate("serving_rule_requests_total", "rule, answerer"))], "reqps",
+          "By the serving rule that decided, and the side that it chose. Empty without rules.", stacked=True),
+    chart("Shadow comparisons", [("{{outcome}}", rate("shadow_comparisons_total", "outcome"))], "ops",
+          "What memory would have answered against what upstream answered. Empty if no rule compares."),
+    chart("Shadow differences", [
+        ("{{verb}} {{resource}}: {{outcome}}",
+         f"{increase('shadow_comparisons_total', 'verb, resource, outcome', 'outcome!~' + chr(34) + 'equal|not_comparable' + chr(34))} > 0"),
+    ], description="Empty if all is well."),
+    chart("Forwarded requests by code", [("{{verb}} {{code}}", rate("forwarded_request_total", "verb, code"))], "reqps",
+          "A request counts when its response is complete, a watch when it ends."),
+    chart("Forwarded requests by resource", [
+        ("{{verb}} {{resource}}", f"topk(20, {rate('forwarded_request_total', 'verb, resource')} > 0)"),
+    ], "reqps", "The twenty that are forwarded most."),
+    chart("Duration of forwarded requests", [
+        ("p50 {{verb}}", quantile(0.5, "forwarded_request_duration_seconds", "verb", ENDS_BY_ITSELF)),
+        ("p99 {{verb}}", quantile(0.99, "forwarded_request_duration_seconds", "verb", ENDS_BY_ITSELF)),
+    ], "s", "Until the end of the response, upstream's own time included. Without watches and tunnels."),
+]
+
 MEMORY = [
     chart("Parts", [("{{part}}", total("memory_bytes", "part"))], "bytes", stacked=True, span=12),
     chart("Resident", [
@@ -306,6 +329,7 @@ PROCESS = [
 
 ROWS = [
     ("Overview", OVERVIEW),
+    ("Adoption", ADOPTION),
     ("Caches", CACHES),
     ("Clients", CLIENTS),
     ("Lists", LISTS),
