@@ -182,7 +182,7 @@ impl ShadowRead {
     ) -> Result<T, CompareStop> {
         let _turn = self.shadow.turn().await;
         spawn_blocking(work).await.map_err(|_| {
-            error!("the comparison of two states panicked");
+            error!("a step of a shadow comparison panicked");
             BROKEN
         })
     }
