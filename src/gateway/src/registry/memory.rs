@@ -19,6 +19,9 @@ use strum::VariantArray;
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// The pause after an eviction: memory is freed only when the last reader has released it and the allocator has returned it.
 const EVICTION_PAUSE: Duration = Duration::from_secs(5);
+/// For so long after an eviction of caches that were being filled, no cache with watches is evicted: a large object is freed only when its
+/// decoder returns.
+const FILLING_FREED_AFTER: Duration = Duration::from_secs(30);
 /// Caches with open watches are evicted only if memory exceeds the limit by this fraction (one eighth).
 const SEVERE_FRACTION: usize = 8;
 /// Evicting a cache that is smaller frees no noticeable memory; bytes.
@@ -56,6 +59,46 @@ struct MemoryExcess {
     /// What is to be given back although the bound holds, so that new watches are not refused forever.
     in_use: usize,
     max: usize,
+    /// Whether memory of evicted caches that were being filled may not be free yet.
+    is_freeing: bool,
+}
+
+/// When caches were evicted.
+#[derive(Clone, Copy, Debug, Default)]
+struct EvictionTimes {
+    any: Option<Instant>,
+    filling: Option<Instant>,
+}
+
+impl EvictionTimes {
+    /// Whether the caches evicted last may not be free yet.
+    fn is_pausing(self) -> bool {
+        self.any.is_some_and(|at| at.elapsed() < EVICTION_PAUSE)
+    }
+
+    /// The same for caches that were being filled.
+    fn is_freeing(self) -> bool {
+        self.filling
+            .is_some_and(|at| at.elapsed() < FILLING_FREED_AFTER)
+    }
+
+    /// Notes the eviction of caches of these ranks.
+    fn note(&mut self, ranks: &[EvictionRank]) {
+        let now = Some(Instant::now());
+        if !ranks.is_empty() {
+            self.any = now;
+        }
+        if ranks.iter().any(|rank| rank.is_filling()) {
+            self.filling = now;
+        }
+    }
+}
+
+impl EvictionRank {
+    /// Whether the cache is being filled, for the first time or again.
+    fn is_filling(self) -> bool {
+        self <= Self::Outgrown
+    }
 }
 
 impl Registry {
@@ -98,7 +141,7 @@ impl Registry {
         let mut max = limits.get().memory_max;
         let metrics = self.metrics.memory();
         let mut machine = PressureMachine::new(max, history_max, self.settings.history_age_min);
-        let mut evicted_at: Option<Instant> = None;
+        let mut evictions = EvictionTimes::default();
         loop {
             metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
             tokio::time::sleep(CHECK_PERIOD).await;
@@ -109,14 +152,14 @@ impl Registry {
             let decision = machine.decide(reading);
             self.relieve(decision);
             report(&metrics, decision, reading, max);
-            let is_pausing = evicted_at.is_some_and(|at| at.elapsed() < EVICTION_PAUSE);
             let excess = MemoryExcess {
                 resident: resident.total.saturating_sub(max),
                 in_use: decision.excess,
                 max,
+                is_freeing: evictions.is_freeing(),
             };
-            if max > 0 && !is_pausing && self.evict(excess) > 0 {
-                evicted_at = Some(Instant::now());
+            if max > 0 && !evictions.is_pausing() {
+                evictions.note(&self.evict(excess));
             }
         }
     }
@@ -136,8 +179,8 @@ impl Registry {
         }
     }
 
-    /// Evicts caches for an excess of memory. Returns how many.
-    fn evict(&self, excess: MemoryExcess) -> usize {
+    /// Evicts caches for an excess of memory. Returns what they were.
+    fn evict(&self, excess: MemoryExcess) -> Vec<EvictionRank> {
         let slots = self.slots();
         let candidates = slots.iter().filter_map(|(key, slot)| {
             let rank = eviction_rank(slot, excess.max)?;
@@ -151,8 +194,8 @@ impl Registry {
             })
         });
         let evicted = victims(candidates.collect(), excess);
-        evicted.iter().for_each(|slot| slot.evict());
-        evicted.len()
+        evicted.iter().for_each(|(slot, _)| slot.evict());
+        evicted.into_iter().map(|(_, rank)| rank).collect()
     }
 }
 
@@ -211,29 +254,35 @@ const fn is_outgrown(collected: usize, held: usize, max: usize) -> bool {
 }
 
 /// All caches that are being filled, if there are any and the bound is exceeded. Otherwise the least recently used ones that together hold
-/// the excess; below the bound none with watches, and those that are being filled last.
-fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T> {
+/// the excess; below the bound none with watches, and those that are being filled last. None with watches either if that cannot help: if all
+/// caches together hold less than the excess, or if it may be memory of a cache that has just been evicted.
+fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<(T, EvictionRank)> {
     let MemoryExcess {
         resident,
         in_use,
         max,
+        is_freeing,
     } = excess;
-    let is_filling = |candidate: &Candidate<T>| candidate.rank <= EvictionRank::Outgrown;
+    let is_filling = |candidate: &Candidate<T>| candidate.rank.is_filling();
     if resident > 0 && candidates.iter().any(is_filling) {
         candidates.retain(is_filling);
         return candidates
             .into_iter()
-            .map(|candidate| candidate.cache)
+            .map(|candidate| (candidate.cache, candidate.rank))
             .collect();
     }
     let is_severe = resident > max / SEVERE_FRACTION;
     let excess = if resident > 0 { resident } else { in_use };
+    let held = candidates
+        .iter()
+        .fold(0, |sum: usize, candidate| sum.saturating_add(candidate.len));
+    let may_end_watches = is_severe && !is_freeing && held >= excess;
     candidates.retain(|candidate| match candidate.rank {
         EvictionRank::Outgrown => false,
         // Below the bound, too: while new watches are refused, a cache must not go on filling for as long as upstream takes.
         EvictionRank::Filling => true,
         EvictionRank::Unwatched => candidate.len >= LEN_MIN,
-        EvictionRank::Watched => candidate.len >= LEN_MIN && is_severe,
+        EvictionRank::Watched => candidate.len >= LEN_MIN && may_end_watches,
     });
     // Those that are being filled come last: evicting unused caches may free enough for them.
     candidates.sort_by_key(|candidate| (is_filling(candidate), candidate.rank, candidate.used_at));
@@ -243,7 +292,9 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T>
         freed += candidate.len;
         is_needed
     });
-    needed.map(|candidate| candidate.cache).collect()
+    needed
+        .map(|candidate| (candidate.cache, candidate.rank))
+        .collect()
 }
 
 #[cfg(test)]
@@ -272,8 +323,13 @@ mod tests {
             resident: len.saturating_sub(MAX),
             in_use: 0,
             max: MAX,
+            is_freeing: false,
         };
-        assert_eq!(victims(candidates, excess), expected);
+        assert_eq!(names(victims(candidates, excess)), expected);
+    }
+
+    fn names(victims: Vec<(&'static str, EvictionRank)>) -> Vec<&'static str> {
+        victims.into_iter().map(|(cache, _)| cache).collect()
     }
 
     #[test]
@@ -305,6 +361,45 @@ mod tests {
             ("second", Filling, 0, 0),
         ];
         check(&filling, MAX + 1, &["first", "second"]);
+    }
+
+    /// A large object that was given up is freed only when its decoder returns, and holds more than all caches.
+    #[test]
+    fn watches_are_not_ended_where_that_cannot_help() {
+        use EvictionRank::{Unwatched, Watched};
+        let victims_at = |resident, is_freeing| {
+            let row = |cache, rank| Candidate {
+                cache,
+                rank,
+                used_at: Instant::now(),
+                len: 150 * MIB,
+            };
+            let candidates = vec![row("watched", Watched), row("unwatched", Unwatched)];
+            let excess = MemoryExcess {
+                resident,
+                in_use: 0,
+                max: MAX,
+                is_freeing,
+            };
+            names(victims(candidates, excess))
+        };
+        assert_eq!(victims_at(300 * MIB, false), ["unwatched", "watched"]);
+        assert_eq!(victims_at(300 * MIB, true), ["unwatched"]);
+        assert_eq!(victims_at(301 * MIB, false), ["unwatched"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_filled_is_free_later_than_what_was_served() {
+        let mut times = EvictionTimes::default();
+        times.note(&[]);
+        assert!(!times.is_pausing() && !times.is_freeing());
+        times.note(&[EvictionRank::Unwatched]);
+        assert!(times.is_pausing() && !times.is_freeing());
+        times.note(&[EvictionRank::Unwatched, EvictionRank::Filling]);
+        tokio::time::advance(EVICTION_PAUSE).await;
+        assert!(!times.is_pausing() && times.is_freeing());
+        tokio::time::advance(FILLING_FREED_AFTER - EVICTION_PAUSE).await;
+        assert!(!times.is_freeing());
     }
 
     #[test]
@@ -347,8 +442,9 @@ mod tests {
                 resident,
                 in_use,
                 max: MAX,
+                is_freeing: false,
             };
-            victims(candidates, excess)
+            names(victims(candidates, excess))
         };
         assert_eq!(victims_for(0, 1), ["unwatched"]);
         assert_eq!(victims_for(0, 50 * MIB), ["unwatched"]);
