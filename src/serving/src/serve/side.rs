@@ -17,7 +17,7 @@ use crate::config::{Answerer, ReadSubject};
 use crate::fairness::Peer;
 use crate::protocol::request::{Verb, WatchPlan, WatchStart};
 use crate::resource::{CacheKey, Encoding, ResourceVersion, fraction};
-use crate::serving_control::{ServingControl, SideEnd, SubjectUser, WatchSubject};
+use crate::serving_control::{OwnedSubject, ServingControl, SideEnd, SubjectUser};
 use crate::shadow::Shadow;
 use crate::view::ServedResource;
 use crate::watch::shortened;
@@ -52,7 +52,7 @@ pub(super) struct RuledForward {
 /// A watch that a rule forwards, as long as it does.
 struct UpstreamSide {
     control: ServingControl,
-    subject: WatchSubject,
+    subject: OwnedSubject,
     resources: Arc<dyn Resources>,
     key: CacheKey,
     peer: Peer,
@@ -106,7 +106,7 @@ impl Service {
         let encoding = Negotiation::of(&request.info, self.resources.gates()).first_choice();
         let side = UpstreamSide {
             control: control.clone(),
-            subject: WatchSubject {
+            subject: OwnedSubject {
                 user,
                 agent,
                 resource: read.path.gvr.clone(),

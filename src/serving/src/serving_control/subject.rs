@@ -1,4 +1,4 @@
-//! What rules see of a watch, kept for as long as it is open.
+//! What rules see of a request, kept for as long as it is open.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,20 +33,20 @@ impl SubjectUser {
     }
 }
 
-/// A watch that is forwarded, as rules see it.
+/// A list or a watch that is forwarded, as rules see it.
 #[derive(Clone, Debug)]
-pub struct WatchSubject {
+pub struct OwnedSubject {
     /// The user.
     pub user: SubjectUser,
     /// The `User-Agent` header, shortened.
     pub agent: Box<str>,
-    /// What is watched.
+    /// What is read.
     pub resource: Gvr,
     /// The address of the client's connection.
     pub address: IpAddr,
 }
 
-impl WatchSubject {
+impl OwnedSubject {
     /// As rules see it.
     #[must_use]
     pub fn as_read(&self) -> ReadSubject<'_> {
