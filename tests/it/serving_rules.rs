@@ -4,8 +4,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::Bytes;
 use kube_fanout::config::{AuthMode, ServeSettings, ServingChange, ServingRequest};
 use kube_fanout::serving_command;
 use kube_fanout::shutdown::Drain;
@@ -17,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::PATIENCE;
 use crate::support::auth::AuthStage;
-use crate::support::client::{listed, metric_sum, send, text};
+use crate::support::client::{listed, metric_sum, put_rules, text};
 use crate::support::gateway::Running;
 use crate::support::resuming::{Balancer, Store, http1_client, http2_client};
 
@@ -38,14 +36,6 @@ fn agent(client: usize) -> &'static str {
         true => "first/1.0",
         false => "later/1.0",
     }
-}
-
-async fn put(admin: SocketAddr, rules: &str) {
-    let request = http::Request::put("/serving?for=10m")
-        .header("host", "localhost")
-        .body(Full::new(Bytes::copy_from_slice(rules.as_bytes())))
-        .unwrap();
-    assert_eq!(send(admin, request).await.status(), 200);
 }
 
 /// Waits until memory has this many watches, and upstream the others.
@@ -118,12 +108,12 @@ async fn clients_change_sides_and_miss_nothing() {
         (SOME, FIRST),
         (NONE, 0),
     ] {
-        put(gateway.admin, rules).await;
+        put_rules(gateway.admin, rules).await;
         divided(&gateway, from_memory).await;
     }
     // The last change meets watches that have only begun, and another change comes before it is over.
-    put(gateway.admin, SOME).await;
-    put(gateway.admin, ALL).await;
+    put_rules(gateway.admin, SOME).await;
+    put_rules(gateway.admin, ALL).await;
     divided(&gateway, WATCHES).await;
     apiserver.set_churn(0);
     let (newest, _) = listed(apiserver.address()).await;
@@ -223,7 +213,7 @@ async fn rules_about_users_wait_for_authentication_and_upstream_authorizes_the_o
     // Upstream has answered carol: she is asked about nowhere else.
     assert_eq!(count("answerer=\"upstream\",rule=\"ops\"").await, 2);
 
-    put(stage.admin, "passthrough").await;
+    put_rules(stage.admin, "passthrough").await;
     stage.user("daves-token", "dave", &[]);
     let before = reviews(&stage).await;
     let response = stage.ask("daves-token", "GET", pods).await;

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::IntGauge;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
@@ -63,7 +63,7 @@ struct ShadowState {
     lists: Permits,
     budget: ByteBudget,
     /// One permit: comparisons use one core at most.
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
     initial: Semaphore,
     /// Comparisons take no permits from clients.
     admission: Admission,
@@ -107,7 +107,7 @@ impl Shadow {
             watches: Permits::new(WATCHES_MAX),
             lists: Permits::new(LISTS_MAX),
             budget: ByteBudget::new(HELD_BYTES_MAX),
-            turn: Semaphore::new(1),
+            turn: Arc::new(Semaphore::new(1)),
             initial: Semaphore::new(INITIAL_MAX),
             admission: Admission::new(limits, None),
             rewinding: QueuedPermits::new(1, LISTS_MAX),
@@ -155,8 +155,8 @@ impl Shadow {
     }
 
     /// Waits for the turn to use a core. To be held while something is parsed or compared, and not while anything is waited for.
-    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.turn.acquire().await.ok()
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.turn).acquire_owned().await.ok()
     }
 
     /// A permit to collect initial events; `None` if too many do.

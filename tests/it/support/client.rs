@@ -215,3 +215,12 @@ pub(crate) async fn metric_sum(admin: SocketAddr, name: &str, labels: &str) -> u
     let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap());
     values.sum()
 }
+
+/// Puts serving rules in force for ten minutes.
+pub(crate) async fn put_rules(admin: SocketAddr, rules: &str) {
+    let request = http::Request::put("/serving?for=10m")
+        .header("host", "localhost")
+        .body(Full::new(Bytes::copy_from_slice(rules.as_bytes())))
+        .unwrap();
+    assert_eq!(send(admin, request).await.status(), 200);
+}

@@ -21,6 +21,7 @@ use crate::audit::AuditTrail;
 use crate::metrics::VerbLabel;
 use crate::protocol::request::Verb;
 use crate::resource::Encoding;
+use crate::serving_control::OwnedSubject;
 use crate::shadow::{Difference, ShadowTee};
 use memory::{CompareStop, MEMORY_SHORT, ShadowRead};
 
@@ -33,10 +34,9 @@ impl Service {
         ruled: RuledForward,
         trail: impl FnOnce(&ClientRequest, &ForwardCaller) -> Option<AuditTrail>,
     ) -> ServiceResponse {
-        let shadowed = match ruled.is_shadowed {
-            true => self.begin_shadow(read, &request),
-            false => None,
-        };
+        let shadowed = ruled
+            .shadowed
+            .and_then(|subject| self.begin_shadow(read, &request, subject));
         let response = self.forward(request, ruled.end, trail).await;
         match shadowed {
             Some(shadowed) => attach(shadowed, response),
@@ -45,7 +45,12 @@ impl Service {
     }
 
     /// What a comparison needs of a request; `None` if it is not compared.
-    fn begin_shadow(&self, read: &ReadRequest, request: &ClientRequest) -> Option<ShadowRead> {
+    fn begin_shadow(
+        &self,
+        read: &ReadRequest,
+        request: &ClientRequest,
+        subject: OwnedSubject,
+    ) -> Option<ShadowRead> {
         let RuledReads { control, shadow } = self.serving.as_deref()?;
         // What memory never answers is forwarded with any rules. Nor is it a resource that could be counted.
         if !self.may_answer(read) {
@@ -78,6 +83,7 @@ impl Service {
             shadow: shadow.clone(),
             clients: self.admission.clone(),
             control: control.clone(),
+            subject,
             read: read.compared_at(None),
             info: request.info.clone(),
             headers: request.http.headers().clone(),
@@ -128,9 +134,16 @@ fn attach(shadowed: ShadowRead, response: ServiceResponse) -> ServiceResponse {
     let (body, items) = ShadowTee::new(body, shadowed.shadow.budget().clone());
     let shadow = shadowed.shadow.clone();
     shadow.spawn(async move {
-        let compared = match shadowed.read.verb == Verb::List {
-            true => shadowed.compare_list(&head, items).await,
-            false => shadowed.compare_watch(&head, items).await,
+        let comparing = async {
+            match shadowed.read.verb == Verb::List {
+                true => shadowed.compare_list(&head, items).await,
+                false => shadowed.compare_watch(&head, items).await,
+            }
+        };
+        // What is not compared to its end is not counted: nothing is wrong with it.
+        let compared = tokio::select! {
+            compared = comparing => compared,
+            () = shadowed.unwanted() => Ok(()),
         };
         match compared {
             Ok(()) => {}

@@ -1,6 +1,5 @@
 //! Which side answers a list or a watch that memory could answer, by the serving rules (decision 61).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,8 +44,8 @@ pub(super) enum ReadSide {
 pub(super) struct RuledForward {
     /// What ends a watch when the rules change.
     pub(super) end: Option<SideEnd>,
-    /// Whether the answer is compared with what memory would have answered.
-    pub(super) is_shadowed: bool,
+    /// What the rules see of a read whose answer is compared with what memory would have answered.
+    pub(super) shadowed: Option<OwnedSubject>,
 }
 
 /// A watch that a rule forwards, as long as it does.
@@ -95,23 +94,23 @@ impl Service {
             Answerer::Upstream(_) => false,
             Answerer::Shadow(_) => true,
         };
+        let subject = OwnedSubject {
+            agent: subject.agent.into(),
+            resource: read.path.gvr.clone(),
+            address: subject.address,
+            user,
+        };
+        let shadowed = is_shadowed.then(|| subject.clone());
         if read.verb != Verb::Watch {
             return ReadSide::Upstream(RuledForward {
                 end: None,
-                is_shadowed,
+                shadowed,
             });
         }
-        let agent = subject.agent.into();
-        let address: IpAddr = subject.address;
         let encoding = Negotiation::of(&request.info, self.resources.gates()).first_choice();
         let side = UpstreamSide {
             control: control.clone(),
-            subject: OwnedSubject {
-                user,
-                agent,
-                resource: read.path.gvr.clone(),
-                address,
-            },
+            subject,
             resources: Arc::clone(&self.resources),
             key: CacheKey {
                 encoding: encoding.unwrap_or(Encoding::Json),
@@ -124,7 +123,7 @@ impl Service {
         };
         ReadSide::Upstream(RuledForward {
             end: Some(SideEnd::at(side.end())),
-            is_shadowed,
+            shadowed,
         })
     }
 

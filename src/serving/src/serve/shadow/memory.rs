@@ -2,8 +2,10 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Response};
+use tokio::time::sleep;
 use tracing::error;
 
 use super::super::body::AnswerBody;
@@ -19,11 +21,12 @@ use super::super::service::{Service, ServiceResponse};
 use crate::admission::Admission;
 use crate::auth::caller::{CallerRefusal, Continuity, PeerIdentity};
 use crate::blocking::spawn_blocking;
+use crate::config::Answerer;
 use crate::metrics::ShadowOutcome;
 use crate::protocol::BufList;
 use crate::protocol::request::RequestInfo;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
-use crate::serving_control::ServingControl;
+use crate::serving_control::{OwnedSubject, ServingControl};
 use crate::shadow::{ObjectSet, Shadow, ShadowPermit, ShadowRecorder, differences};
 use crate::view::ServedResource;
 use crate::watch::WatchRecorder;
@@ -36,6 +39,7 @@ pub(super) struct ShadowRead {
     /// The permits of clients: nothing is compared while they are short of memory.
     pub(super) clients: Admission,
     pub(super) control: ServingControl,
+    pub(super) subject: OwnedSubject,
     pub(super) read: Box<ReadRequest>,
     pub(super) info: RequestInfo,
     pub(super) headers: HeaderMap,
@@ -53,6 +57,8 @@ pub(super) enum CompareStop {
     Differs(ShadowOutcome),
 }
 
+/// How often it is looked whether the rules still want a comparison.
+const RULES_TICK: Duration = Duration::from_secs(2);
 /// The bounds of all comparisons are reached.
 pub(super) const TOO_MUCH: CompareStop = CompareStop::NotComparable("it costs too much");
 /// Why nothing is compared while clients need the memory.
@@ -100,6 +106,13 @@ impl Service {
 }
 
 impl ShadowRead {
+    /// Completes once the rules do not have this client's answers compared any more, as far as it is known who that is.
+    pub(super) async fn unwanted(&self) {
+        while let Answerer::Shadow(_) = self.control.would_answer(&self.subject.as_read()) {
+            sleep(RULES_TICK).await;
+        }
+    }
+
     /// The read as memory would have authorized it, at this version.
     pub(super) async fn authorized(
         &self,
@@ -180,7 +193,12 @@ impl ShadowRead {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CompareStop> {
-        let _turn = self.shadow.turn().await;
+        let turn = self.shadow.turn().await;
+        // The work goes on if the comparison is given up, and keeps its turn.
+        let work = move || {
+            let _turn = turn;
+            work()
+        };
         spawn_blocking(work).await.map_err(|_| {
             error!("a step of a shadow comparison panicked");
             BROKEN

@@ -436,9 +436,7 @@ impl ShadowRead {
         if is_memory_gone && is_settled && !upstream.is_over && upstream.error.is_none() {
             return Err(CompareStop::NotComparable("memory's watch ended first"));
         }
-        let is_over = is_settled
-            || upstream.is_over && upstream.error.is_none() && !waits
-            || !self.control.has_shadow();
+        let is_over = is_settled || upstream.is_over && upstream.error.is_none() && !waits;
         match is_over {
             true if upstream.is_cut => Err(CompareStop::Differs(ShadowOutcome::Content)),
             true => Ok(EventsProgress::Over),
