@@ -6,6 +6,7 @@
     reason = "a test runner passes variables, not settings"
 )]
 
+mod callers;
 mod front;
 mod rules;
 
@@ -112,9 +113,14 @@ async fn ruled(upstream: SocketAddr, rules: &str) -> Running {
 
 /// Comparisons of config maps by outcome, without those that were never found.
 async fn outcomes(admin: SocketAddr, verb: &str) -> Vec<(&'static str, usize)> {
+    by_outcome(admin, "configmaps", verb).await
+}
+
+/// The same of another resource.
+async fn by_outcome(admin: SocketAddr, resource: &str, verb: &str) -> Vec<(&'static str, usize)> {
     let mut found = Vec::new();
     for outcome in OUTCOMES {
-        let labels = format!("outcome=\"{outcome}\",resource=\"configmaps\",verb=\"{verb}\"");
+        let labels = format!("outcome=\"{outcome}\",resource=\"{resource}\",verb=\"{verb}\"");
         let name = "kube_fanout_shadow_comparisons_total";
         match metric_sum(admin, name, &labels).await {
             0 => {}

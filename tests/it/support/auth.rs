@@ -59,15 +59,35 @@ impl AuthStage {
         adjust: impl FnOnce(&mut ServeSettings),
     ) -> Self {
         let apiserver = apiserver().await;
-        let address = apiserver.address();
+        let upstream = apiserver.address();
+        Self::assembled(apiserver, upstream, (mode, rights), adjust).await
+    }
+
+    /// A stage whose gateway reaches the API server by a server before it, which is started with its address.
+    pub(crate) async fn behind(
+        front: impl AsyncFnOnce(SocketAddr) -> SocketAddr,
+        mode: AuthMode,
+        adjust: impl FnOnce(&mut ServeSettings),
+    ) -> Self {
+        let apiserver = apiserver().await;
+        let upstream = front(apiserver.address()).await;
+        Self::assembled(apiserver, upstream, (mode, gateways_rights()), adjust).await
+    }
+
+    async fn assembled(
+        apiserver: Apiserver,
+        upstream: SocketAddr,
+        (mode, rights): (AuthMode, Vec<(&'static str, Value)>),
+        adjust: impl FnOnce(&mut ServeSettings),
+    ) -> Self {
         let http1 = Client::builder(TokioExecutor::new()).build_http();
         for (path, object) in rights {
-            create_at(&http1, address, &format!("{RBAC}{path}"), &object).await;
+            let path = format!("{RBAC}{path}");
+            create_at(&http1, apiserver.address(), &path, &object).await;
         }
-        let upstream = format!("http://{address}/").parse().unwrap();
-        let mut settings = ServeSettings::embedded(upstream);
+        let mut settings = ServeSettings::embedded(format!("http://{upstream}/").parse().unwrap());
         settings.upstream = UpstreamSource::Kubeconfig {
-            path: kubeconfig(address),
+            path: kubeconfig(upstream),
             context: None,
         };
         settings.auth = AuthSettings {
