@@ -1,5 +1,8 @@
 //! `kube-fanout inject`, run as a user runs it, before the embedded API server. What the policy does with pods is tested by `tests/real`.
 
+mod off;
+
+use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 
 use http_body_util::Full;
@@ -123,18 +126,9 @@ impl Cluster {
         names.collect()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        command
-            .arg("inject")
-            .args(arguments)
-            .arg(format!("--upstream=http://{}", self.0.address()))
-            .env_clear();
-        command
-    }
-
     async fn inject(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().await.unwrap()
+        let mut command = command(self.0.address(), arguments);
+        command.output().await.unwrap()
     }
 
     /// The lines of a command that does everything.
@@ -153,12 +147,22 @@ impl Cluster {
 
     /// A publisher, until it is dropped.
     fn publisher(&self) -> Child {
-        self.command(&["publish"])
+        command(self.0.address(), &["publish"])
             .kill_on_drop(true)
             .stderr(Stdio::null())
             .spawn()
             .unwrap()
     }
+}
+
+fn command(apiserver: SocketAddr, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    command
+        .arg("inject")
+        .args(arguments)
+        .arg(format!("--upstream=http://{apiserver}"))
+        .env_clear();
+    command
 }
 
 fn parent(path: &str) -> &str {
