@@ -120,6 +120,7 @@ impl Client {
                 rebuilt_at: Arc::default(),
                 refusals: parking_lot::Mutex::default(),
                 hop: OnceLock::new(),
+                is_in_loop: parking_lot::Mutex::default(),
                 loops: parking_lot::Mutex::default(),
             }),
         })
@@ -132,11 +133,14 @@ impl Client {
         self
     }
 
-    /// Whether a client's request with these headers has been sent by this gateway before.
+    /// Whether a client's request with this head has been sent by this gateway before, or would come back to it.
     #[must_use]
-    pub fn has_passed(&self, headers: &HeaderMap) -> bool {
+    pub fn has_passed(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let hop = self.shared.hop.get();
-        hop.is_some_and(|hop| hop.has_passed(headers))
+        hop.is_some_and(|hop| match hops::may_reach_workload(uri.path()) {
+            true => *self.shared.is_in_loop.lock(),
+            false => hop.has_passed(headers),
+        })
     }
 
     /// Sends a short request of the gateway's own: a list, a review, discovery. The URI needs only path and query.
@@ -341,6 +345,8 @@ struct ClientState {
     refusals: parking_lot::Mutex<FaultLog<()>>,
     /// Marks the requests of a gateway.
     hop: OnceLock<HopId>,
+    /// Whether the last request of the gateway's own came back to it: those that are not marked would, too.
+    is_in_loop: parking_lot::Mutex<bool>,
     /// Limits the log lines about requests that came back to their gateway.
     loops: parking_lot::Mutex<FaultLog<()>>,
 }

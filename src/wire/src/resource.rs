@@ -24,6 +24,8 @@ pub mod wire;
 /// Header of a watch's response that begins with the latest state of what changed, not with the history: some states are left out. A client
 /// that needs every change, or serves others from what it reads, has to list instead (decision 44).
 pub const CATCH_UP_HEADER: &str = "kube-fanout-catch-up";
+/// Header of an answer of a gateway that found itself upstream, which no other server's 508 has.
+pub const LOOP_HEADER: &str = "kube-fanout-loop";
 
 pub use allocation::allocated_len;
 pub use byte_span::ByteSpan;

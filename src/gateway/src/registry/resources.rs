@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, Uri};
 use tokio::time::Instant;
 
 use super::{FILL_WAIT, Registry, SHORT_FILL_WAIT};
@@ -117,8 +117,8 @@ impl Resources for Registry {
         permit.map(Into::into)
     }
 
-    fn has_passed(&self, headers: &HeaderMap) -> bool {
-        self.client.has_passed(headers)
+    fn has_passed(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        self.client.has_passed(uri, headers)
     }
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {

@@ -30,7 +30,7 @@ use crate::protocol::relay::relay_node;
 use crate::protocol::request::{ResourcePath, Verb};
 use crate::protocol::status::Status;
 use crate::protocol::{AUDIT_ID, with_audit_id};
-use crate::resource::CacheKey;
+use crate::resource::{CacheKey, LOOP_HEADER};
 use crate::serving_control::{SideEnd, SideHold, SubjectUser};
 use crate::talkers::TalkKind;
 use crate::telemetry::{record_outcome, request_span};
@@ -81,9 +81,13 @@ impl Service {
         if let Some(node) = relay_node(request.http.method(), request.http.uri()) {
             return self.answer_relay(node);
         }
-        if self.resources.has_passed(request.http.headers()) {
+        let (uri, headers) = (request.http.uri(), request.http.headers());
+        if self.resources.has_passed(uri, headers) {
             self.count_bad_request(BadRequest::Loop);
-            return Status::loop_detected().to_response().map(AnswerBody::whole);
+            let mut response = Status::loop_detected().to_response();
+            let header = HeaderValue::from_static("detected");
+            response.headers_mut().insert(LOOP_HEADER, header);
+            return response.map(AnswerBody::whole);
         }
         // Without a guard nobody here checks whether the caller may impersonate, so upstream must.
         let is_guarded = self.guard.is_some();

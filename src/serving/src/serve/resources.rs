@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::Instant;
 
@@ -249,8 +249,8 @@ pub trait Resources: Send + Sync + 'static {
         None
     }
 
-    /// Whether a request with these headers has been here before, because the API server's address leads to this gateway.
-    fn has_passed(&self, _: &HeaderMap) -> bool {
+    /// Whether a request with this head has been here before, or would come back, because the API server's address leads to this gateway.
+    fn has_passed(&self, _: &Uri, _: &HeaderMap) -> bool {
         false
     }
 

@@ -39,6 +39,13 @@ impl HopId {
     }
 }
 
+/// Whether the API server may pass a request with this path on to a workload, which is not to see the header. A segment that is not what it
+/// seems, or hides in escapes, costs no more than the mark: the gateway's own requests tell of loops, too.
+pub(super) fn may_reach_workload(path: &str) -> bool {
+    path.split('/')
+        .any(|segment| segment == "proxy" || segment.contains('%'))
+}
+
 /// The ids in the header. Anything else in it was not written by a gateway, and goes no further.
 fn hops(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers
@@ -47,6 +54,11 @@ fn hops(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
         .filter(|hop| hop.len() == ID_LEN && hop.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Removes the header.
+pub(super) fn clear(headers: &mut HeaderMap) {
+    headers.remove(HOPS);
 }
 
 #[cfg(test)]
@@ -69,6 +81,19 @@ mod tests {
         assert!(first.has_passed(&passed(&[&first, &second])));
         assert!(second.has_passed(&passed(&[&first, &second])));
         assert!(!first.has_passed(&passed(&[&second])));
+    }
+
+    #[test]
+    fn what_may_reach_a_workload_is_known_by_its_path() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/a/services/https:web:443/proxy", true),
+            ("/api/v1/nodes/a/proxy/metrics", true),
+            ("/api/v1/namespaces/a/pods/b/%70roxy/", true),
+            ("/api/v1/namespaces/a/pods/proxy-0/log", false),
+            ("/version", false),
+        ] {
+            assert_eq!(may_reach_workload(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use http::header::{AUTHORIZATION, HOST};
 use http::{Method, Request, Response, StatusCode, Uri, Version, uri};
 
+use super::hops::{self, may_reach_workload};
 use super::transport::{ConnectionLane, LanePurpose};
 use super::{Client, ClientStack, ForwardIdentity, RequestBody, ResponseBody, SendError};
+use crate::resource::LOOP_HEADER;
 
 /// Maximum number of times that a request is sent if the server does not process it.
 const SENDS_MAX: usize = 4;
@@ -18,15 +20,15 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let mut request = prepared(&stack, identity, request)?;
-        if let Some(hop) = self.shared.hop.get() {
-            hop.append(request.headers_mut());
-        }
+        let is_marked = self.mark(&mut request);
         let sent = self.send_to_any(&stack, purpose, identity, request).await;
         if matches!(sent, Err(SendError::Untrusted(_))) {
             self.trust_again(&stack).await;
         }
         let response = sent?;
-        self.note_loop(response.status());
+        if is_marked {
+            self.note_loop(purpose, &response);
+        }
         match (identity, response.status()) {
             (ForwardIdentity::Gateway, StatusCode::UNAUTHORIZED) => self.renew().await,
             // Something in front of the API server has its own errors.
@@ -40,10 +42,27 @@ impl Client {
         Ok(response)
     }
 
-    /// Logs when the gateway, or one behind it, has found itself among those that a request has passed.
-    fn note_loop(&self, status: StatusCode) {
-        let (hop, loops) = (&self.shared.hop, &self.shared.loops);
-        if status == StatusCode::LOOP_DETECTED && hop.get().is_some() && loops.lock().is_due(()) {
+    /// Marks a gateway's request, unless a workload might see the mark. Returns whether it is marked.
+    fn mark(&self, request: &mut Request<RequestBody>) -> bool {
+        let Some(hop) = self.shared.hop.get() else {
+            return false;
+        };
+        let is_marked = !may_reach_workload(request.uri().path());
+        match is_marked {
+            true => hop.append(request.headers_mut()),
+            false => hops::clear(request.headers_mut()),
+        }
+        is_marked
+    }
+
+    /// Notes and logs when the gateway, or one behind it, has found itself among those that a request has passed.
+    fn note_loop<B>(&self, purpose: LanePurpose, response: &Response<B>) {
+        let is_loop = response.status() == StatusCode::LOOP_DETECTED
+            && response.headers().contains_key(LOOP_HEADER);
+        if let LanePurpose::Call | LanePurpose::Check | LanePurpose::Watch = purpose {
+            *self.shared.is_in_loop.lock() = is_loop;
+        }
+        if is_loop && self.shared.loops.lock().is_due(()) {
             tracing::error!(
                 "a request to the API server came back: the address of the API server leads to this gateway"
             );
