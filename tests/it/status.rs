@@ -6,12 +6,14 @@ use http_body_util::{BodyExt as _, Full};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
 use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::support::PATIENCE;
 use crate::support::auth::until;
-use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get, send, text};
+use crate::support::client::{
+    CONFIGMAPS, HttpVersion, connect_and_get, connect_and_get_as, put_rules, send, text,
+};
 use crate::support::gateway::Running;
 
 /// More than the buffers of a connection hold.
@@ -97,6 +99,32 @@ async fn a_gateway_drains_from_the_beginning_of_the_delay() {
     // Clients are still served: the delay has just begun.
     let list = text(gateway.address, CONFIGMAPS).await;
     assert!(list.contains("ConfigMapList"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_shadow_has_found_is_told_while_there_is_one() {
+    let (_apiserver, gateway) = start(Drain::new()).await;
+    assert!(document(gateway.admin).await["totals"]["shadow"].is_null());
+    put_rules(gateway.admin, "shadow").await;
+    for resource in ["services", "nodes"] {
+        text(gateway.address, &format!("/api/v1/{resource}")).await;
+    }
+    // Memory renders no Tables.
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let response = connect_and_get_as(HttpVersion::One, gateway.address, CONFIGMAPS, table);
+    drop(response.await.unwrap());
+    let expected = json!({
+        "watches": 0, "equal": 2, "missing": 0, "extra": 0, "content": 0, "status": 0, "notComparable": 1,
+    });
+    until("the comparisons are told", async || {
+        document(gateway.admin).await["totals"]["shadow"] == expected
+    })
+    .await;
+    put_rules(gateway.admin, "rules").await;
+    until("nothing is told", async || {
+        document(gateway.admin).await["totals"]["shadow"].is_null()
+    })
+    .await;
 }
 
 /// What the document says of a user agent: open watches, requests, lists.

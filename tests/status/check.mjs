@@ -168,6 +168,15 @@ const CHECKS = {
     const parts = ['1 object (', '1 event, ', '1 event/s, ', '1 of 1 resource', '1 more check of /readyz fails.', '1 more resource with fewer clients is not shown.', 'The only slow client', '1 client was cut'];
     return [...plurals, ...parts.filter((part) => !seen.includes(part)).map((part) => `no "${part}"`)];
   },
+  async 'what a shadow has found is shown while there is one'(page, server) {
+    await live(page);
+    const problems = (await text(page, 'totals')).includes('Shadow') ? ['shown without a shadow'] : [];
+    server.show('shadow');
+    const shown = 'Shadow: differences43 missing, 1 content, 1,234,567 equal, 4,321 not comparable';
+    await page.waitForFunction(() => document.getElementById('totals').textContent.includes('Shadow'), WAIT);
+    if (!(await text(page, 'totals')).includes(shown)) problems.push(await text(page, 'totals'));
+    return problems;
+  },
   async 'a slow client and a lost one are in picture, table and words'(page) {
     await live(page);
     const problems = [], label = await page.$eval('svg.track', (svg) => svg.getAttribute('aria-label'));

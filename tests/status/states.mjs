@@ -42,7 +42,7 @@ function cut(at, reason) {
   return { resource: 'pods.v1', user: at % 4 ? 'system:node:worker-17' : '', userAgent: `kubelet/v1.36.${at}`, address: '10.0.3.9', reason, secondsAgo: 12 + 70 * at, lagSeconds: reason === 'lagged' ? 80 : 121, events: 5_000, openSeconds: 900 };
 }
 
-function status(resources, { slowest = [], groups = [], cuts = [], failing = [], uptime = 7_300, draining = false, omitted = 0 } = {}) {
+function status(resources, { slowest = [], groups = [], cuts = [], failing = [], uptime = 7_300, draining = false, omitted = 0, shadow = null } = {}) {
   const sum = (of) => resources.reduce((all, one) => all + of(one), 0);
   const events = sum((one) => one.events), upstreamEvents = sum((one) => one.upstreamEvents), saved = Math.max(0, events - upstreamEvents);
   return {
@@ -53,7 +53,7 @@ function status(resources, { slowest = [], groups = [], cuts = [], failing = [],
       eventsPerSecond: resources.length ? sum((one) => one.eventsPerSecond ?? 0) : null, bytesPerSecond: resources.length ? sum((one) => one.bytesPerSecond ?? 0) : null,
       saved: { bytes: saved * 2_400, events: saved, requests: resources.length ? 41_000 : null },
       forwarded: { requests: 12_345, active: 17, failed: failing.length, requestsPerSecond: resources.length ? 210 : null },
-      refused: failing.length, memory: { resident: 812_000_000, limit: resources.length ? 2_147_483_648 : null },
+      shadow, refused: failing.length, memory: { resident: 812_000_000, limit: resources.length ? 2_147_483_648 : null },
     },
     talkers: { seconds: resources.length ? 840 : 0, users: talkers(resources, groups.map((one) => one.user)), agents: talkers(resources, groups.map((one) => one.userAgent)) },
     resources: [...resources].sort((a, b) => b.cursors.watches - a.cursors.watches), resourcesOmitted: omitted, slowest, slowGroups: groups, cuts,
@@ -114,6 +114,7 @@ export const STATES = {
   idle: () => status([resource('pods.v1', 0, { rate: 0 }), resource('configmaps.v1', 0, { ring: { events: 0, bytes: 0, fill: 0, oldestVersion: null, newestVersion: 17, oldestAgeSeconds: 0 } })]),
   one,
   three: () => status([resource('pods.v1', 2), resource('configmaps.v1', 1)]),
+  shadow: () => status([resource('pods.v1', 2)], { shadow: { watches: 1, equal: 1_234_567, missing: 3, extra: 0, content: 1, status: 0, notComparable: 4_321 } }),
   slow: slowOnes,
   many,
   initial: () => initial({}),

@@ -124,8 +124,10 @@ impl StatusSource for StatusCollector {
         self.rate(now, &mut resources, &mut forwarded);
         let for_caches: u64 = slots.iter().map(|(_, slot)| own_requests(slot)).sum();
         let asked = for_caches + self.registry.permitted_forwards();
+        let is_shadowed = self.registry.serving().has_shadow();
         let totals = TotalStatus {
             forwarded,
+            shadow: is_shadowed.then(|| self.totals.shadow()),
             ..self.totals.of(&resources, asked)
         };
         resources.sort_by(|one, other| {

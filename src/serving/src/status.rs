@@ -101,6 +101,8 @@ pub struct TotalStatus {
     pub saved: SavedStatus,
     /// What it did all the same.
     pub forwarded: ForwardedStatus,
+    /// What was compared of that with memory; `None` if the serving rules compare nothing.
+    pub shadow: Option<ShadowStatus>,
     /// Requests and connections that the gateway itself refused: for their caller, because there were too many, or for their form.
     pub refused: u64,
     /// The memory of the process.
@@ -119,6 +121,26 @@ pub struct ForwardedStatus {
     pub failed: u64,
     /// Requests each second, since the last document; `None` if that was long ago.
     pub requests_per_second: Option<f64>,
+}
+
+/// Forwarded answers that were compared with what memory would have answered, by what was found, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShadowStatus {
+    /// Watches that are being compared.
+    pub watches: u64,
+    /// Both sides are the same.
+    pub equal: u64,
+    /// Memory lacks something.
+    pub missing: u64,
+    /// Upstream lacks something.
+    pub extra: u64,
+    /// Both sides have it, and it is not the same.
+    pub content: u64,
+    /// Memory would have answered with another status.
+    pub status: u64,
+    /// There was nothing to compare with, or it would have cost too much.
+    pub not_comparable: u64,
 }
 
 /// The memory of the process, in bytes.

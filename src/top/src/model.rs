@@ -2,8 +2,8 @@
 
 use crate::settings::TopSort;
 use crate::status::{
-    ClientStatus, CutStatus, LagState, ResourceStatus, RingStatus, SlowGroup, StatusDocument,
-    TotalStatus, TrafficStatus,
+    ClientStatus, CutStatus, LagState, ResourceStatus, RingStatus, ShadowStatus, SlowGroup,
+    StatusDocument, TotalStatus, TrafficStatus,
 };
 
 use super::groups::client_groups;
@@ -278,7 +278,7 @@ fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'stat
     let all = &now.totals;
     let before = earlier.map(|earlier| (earlier.at, earlier.totals.traffic));
     let rates = Rates::between(before, (now.at, all.traffic));
-    vec![
+    let mut totals = vec![
         ("watches", separated(all.watches)),
         (
             "delivered",
@@ -293,7 +293,32 @@ fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'stat
         ("forwarded", forwarded(all)),
         ("refused", separated(all.refused)),
         ("memory", memory(all)),
-    ]
+    ];
+    totals.extend(all.shadow.map(|found| ("shadow", shadow(found))));
+    totals
+}
+
+/// The differences, and what else was compared.
+fn shadow(found: ShadowStatus) -> String {
+    let differences = [
+        (found.missing, "missing"),
+        (found.extra, "extra"),
+        (found.content, "content"),
+        (found.status, "status"),
+    ];
+    let mut parts: Vec<_> = differences
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{} {kind}", separated(count)))
+        .collect();
+    if parts.is_empty() {
+        parts.push("no differences".to_owned());
+    }
+    let (equal, other) = (separated(found.equal), separated(found.not_comparable));
+    format!(
+        "{}, {equal} equal, {other} not comparable",
+        parts.join(", ")
+    )
 }
 
 fn saved(all: &TotalStatus) -> String {

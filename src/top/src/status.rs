@@ -81,6 +81,9 @@ pub(super) struct TotalStatus {
     pub(super) saved: SavedStatus,
     #[serde(default)]
     pub(super) forwarded: ForwardedStatus,
+    /// `None` if nothing is compared.
+    #[serde(default)]
+    pub(super) shadow: Option<ShadowStatus>,
     #[serde(default)]
     pub(super) refused: u64,
     #[serde(default)]
@@ -94,6 +97,18 @@ pub(super) struct ForwardedStatus {
     pub(super) requests: u64,
     /// Since the last document; `None` if that was long ago.
     pub(super) requests_per_second: Option<f64>,
+}
+
+/// What was found where forwarded answers were compared with memory's.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShadowStatus {
+    pub(super) equal: u64,
+    pub(super) missing: u64,
+    pub(super) extra: u64,
+    pub(super) content: u64,
+    pub(super) status: u64,
+    pub(super) not_comparable: u64,
 }
 
 /// The memory of the gateway, in bytes.

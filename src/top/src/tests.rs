@@ -673,3 +673,19 @@ fn totals_say_what_was_forwarded_and_refused_and_how_much_memory_there_is() {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
 }
+
+#[test]
+fn what_a_shadow_has_found_is_shown_while_there_is_one() {
+    let mut status = document();
+    assert!(!text(&page(&status), 200).contains("shadow"));
+    let json = r#"{"watches": 2, "equal": 1234, "missing": 3, "extra": 0, "content": 1, "status": 0, "notComparable": 17}"#;
+    status.totals.shadow = Some(serde_json::from_str(json).unwrap());
+    let shown = text(&page(&status), 200);
+    let found = "shadow: 3 missing, 1 content, 1,234 equal, 17 not comparable";
+    assert!(shown.contains(found), "{shown}");
+    let none =
+        r#"{"equal": 5, "missing": 0, "extra": 0, "content": 0, "status": 0, "notComparable": 0}"#;
+    status.totals.shadow = Some(serde_json::from_str(none).unwrap());
+    let shown = text(&page(&status), 200);
+    assert!(shown.contains("shadow: no differences, 5 equal"), "{shown}");
+}

@@ -2,15 +2,18 @@
 
 use crate::metrics::{
     AdmissionMetrics, AuthorizationMetrics, ListenerMetrics, MemoryMetrics, Metrics,
-    PassthroughError, PassthroughMetrics,
+    PassthroughError, PassthroughMetrics, ShadowMetrics, ShadowOutcome,
 };
 use crate::slot::Slot;
-use kube_fanout_serving::status::{ForwardedStatus, MemoryStatus, ResourceStatus, TotalStatus};
+use kube_fanout_serving::status::{
+    ForwardedStatus, MemoryStatus, ResourceStatus, ShadowStatus, TotalStatus,
+};
 
 /// The counters that the totals are made of.
 pub(super) struct TotalsCollector {
     authorization: AuthorizationMetrics,
     passthrough: PassthroughMetrics,
+    shadow: ShadowMetrics,
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
     memory: MemoryMetrics,
@@ -21,6 +24,7 @@ impl TotalsCollector {
         Self {
             authorization: metrics.authorization(),
             passthrough: metrics.passthrough(),
+            shadow: metrics.shadow(),
             listener: metrics.listener(),
             admission: metrics.admission(),
             memory: metrics.memory(),
@@ -40,6 +44,20 @@ impl TotalsCollector {
             active: gauge(self.passthrough.requests_active.get()),
             failed: failures.into_iter().map(|one| errors.count(one)).sum(),
             requests_per_second: None,
+        }
+    }
+
+    /// What comparisons have found.
+    pub(super) fn shadow(&self) -> ShadowStatus {
+        let found = |outcome| self.shadow.total(outcome);
+        ShadowStatus {
+            watches: gauge(self.shadow.watches.get()),
+            equal: found(ShadowOutcome::Equal),
+            missing: found(ShadowOutcome::Missing),
+            extra: found(ShadowOutcome::Extra),
+            content: found(ShadowOutcome::Content),
+            status: found(ShadowOutcome::Status),
+            not_comparable: found(ShadowOutcome::NotComparable),
         }
     }
 

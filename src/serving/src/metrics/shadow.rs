@@ -1,5 +1,7 @@
 //! Metrics of shadow comparisons: upstream's answers against those that memory would have given.
 
+use prometheus::core::Collector as _;
+use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, Registry};
 use strum::{IntoStaticStr, VariantArray};
 
@@ -47,6 +49,25 @@ impl ShadowMetrics {
                 "Forwarded watches that are being compared with what memory would have answered.",
             )?,
         })
+    }
+
+    /// How often this was found, of all resources.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count"
+    )]
+    pub fn total(&self, outcome: ShadowOutcome) -> u64 {
+        let families = self.comparisons.collect();
+        let series = families.iter().flat_map(MetricFamily::get_metric);
+        let found = series.filter(|series| {
+            let mut labels = series.get_label().iter();
+            labels.any(|label| label.name() == "outcome" && label.value() == outcome.as_str())
+        });
+        found
+            .map(|series| series.get_counter().get_value())
+            .sum::<f64>() as u64
     }
 
     /// The counters of a resource that upstream has.
