@@ -2,6 +2,7 @@
 //! runs beside the hostile peer and must receive every event. `stage.rs` has the gateway, the API server and the helpers of most tests.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod adopted;
 pub(crate) mod certificates;
 mod connections;
 mod depth;

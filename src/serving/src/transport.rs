@@ -1,11 +1,14 @@
 //! A client's connection below HTTP: TLS, coalesced writes, limits against abuse, detection of stalled clients.
 //!
 //! [`Transport`] is the socket, plain or TLS. It can be passed from hyper to the delivery workers and back: bytes that were read too
-//! early go with it. The other parts wrap or watch it: `write_coalescer` joins the writes of an HTTP/2 connection, `control_frame_meter`
-//! counts HTTP/2 control frames, `abort_limit` judges the client, and `stall` ends responses that the client does not read.
+//! early go with it. The other parts wrap or watch it: `write_coalescer` joins the writes of an HTTP/2 connection, h2's and those of its
+//! adopted streams (`adopted_stream`, `http2`), `control_frame_meter` counts HTTP/2 control frames, `abort_limit` judges the client, and `stall` ends responses that the client does not read.
 
 pub(crate) mod abort_limit;
+mod adopted_stream;
 mod control_frame_meter;
+mod frame_heads;
+mod http2;
 mod request_lines;
 pub(crate) mod stall;
 mod write_coalescer;
@@ -27,7 +30,9 @@ use tracing::debug;
 use crate::fairness::{Permit, Reclaim};
 use crate::net::TcpStream;
 
+pub(crate) use adopted_stream::{AdoptedBody, AdoptedStream, Http2Writer, StreamFlush};
 pub(crate) use control_frame_meter::ControlFrameMeter;
+pub(crate) use http2::BodyStep;
 use request_lines::RequestLines;
 pub(crate) use write_coalescer::{CoalescedConnection, WriteCoalescer};
 

@@ -4,7 +4,8 @@
 //! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, and `lifetime` has the times of a watch. `guards`
 //! end it when its permission is revoked; `recall` ends it when its client should choose another replica, and `connection_recall` recalls
 //! all watches of a connection. `table` has all open watches of a cache, for the status page.
-//! `body` drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
+//! `body` drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1 and, once their clients have caught up, for HTTP/2.
+//! Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!
 //! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays no
@@ -54,7 +55,7 @@ pub use table::{
 };
 
 /// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:
-/// `delivery::Delivery` over HTTP/1.1; over HTTP/2 and WebSocket the watch is polled as a body.
+/// `delivery::Delivery` over HTTP/1.1; over HTTP/2 and WebSocket the watch is polled as a body, over HTTP/2 until the client has caught up.
 #[derive(Debug)]
 pub struct Watch {
     cursor: WatchCursor,

@@ -5,6 +5,9 @@
 //! h2, where the gateway cannot see it, and outlives a response that has ended. A following frame waits in hyper instead, where
 //! [`StallExecutor`](crate::transport::stall::StallExecutor) notices it; hyper passes it on when the window has room for all earlier bytes.
 //! This does not detect a client that shrinks a window again.
+//!
+//! The body of a watch over HTTP/2 gives its watch to a delivery worker when its client has caught up, and from then on only keeps h2's stream
+//! open and reserves the client's window for the worker (decision 65).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,14 +16,19 @@ use bytes::Bytes;
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
+use super::adoption::StreamAdopter;
 use crate::protocol::BufList;
 use crate::serve::AnswerBody;
 use crate::serve::resources::{BoxError, ForwardLifetime};
 use crate::transport::abort_limit::InFlight;
-use crate::transport::stall::{self, StallSignal, WaitingSide};
+use crate::transport::stall::{self, StallSignal, StreamEnd, WaitingSide};
+use crate::transport::{AdoptedBody, BodyStep};
 
 /// Bytes per stream that may remain in h2 unnoticed: a shorter body frame is not worth a second frame.
 const UNSEEN_LEN_MAX: usize = 4 << 10;
+
+/// What reserves window; h2 writes it, and the client does not get it.
+static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// A response on its way to the client.
 #[derive(Debug)]
@@ -29,6 +37,10 @@ pub(crate) struct ClientBody {
     split: SplitMode,
     /// The byte that was split from the last frame.
     last: Option<u8>,
+    /// Makes the stream of a watch a delivery worker's.
+    adopter: Option<StreamAdopter>,
+    /// Once it is a worker's.
+    adopted: Option<AdoptedBody>,
     /// Dropped with the body when that is completely written.
     _in_flight: Option<InFlight>,
 }
@@ -48,6 +60,8 @@ impl From<AnswerBody> for ClientBody {
             answer,
             split: SplitMode::AsItComes,
             last: None,
+            adopter: None,
+            adopted: None,
             _in_flight: None,
         }
     }
@@ -66,6 +80,32 @@ impl ClientBody {
         }
     }
 
+    /// Lets a delivery worker write the rest of a watch.
+    pub(super) fn with_adopter(self, adopter: Option<StreamAdopter>) -> Self {
+        Self { adopter, ..self }
+    }
+
+    /// Gives a watch whose client has caught up to a delivery worker, if that can be now. The empty frame tells which stream it is.
+    fn adopt(&mut self, context: &Context<'_>) -> Option<Frame<BufList>> {
+        let AnswerBody::Watch(watch) = &self.answer else {
+            return None;
+        };
+        if !watch.pauses() {
+            return None;
+        }
+        let end = StreamEnd::default();
+        let (stream, body) = self.adopter.as_ref()?.begin(context, &end)?;
+        stall::end_by(end);
+        let adopter = self.adopter.take()?;
+        if let AnswerBody::Watch(watch) =
+            std::mem::replace(&mut self.answer, AnswerBody::Whole(None))
+        {
+            adopter.give(stream, watch);
+        }
+        self.adopted = Some(body);
+        Some(Frame::data(BufList::default()))
+    }
+
     /// Whether the response ends by itself soon; `None` if its client may pause for any length of time, so that no timeout applies.
     const fn ends(&self) -> Option<bool> {
         match &self.answer {
@@ -73,6 +113,21 @@ impl ClientBody {
             AnswerBody::Watch(_) | AnswerBody::Forwarded(_, ForwardLifetime::Watch) => Some(false),
             AnswerBody::Forwarded(_, ForwardLifetime::Short) => Some(true),
             AnswerBody::Forwarded(_, ForwardLifetime::Long) => None,
+        }
+    }
+
+    /// The next frame. None is empty over HTTP/2, where an empty frame is a mark.
+    fn poll_answer(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
+        loop {
+            let polled = self.answer.poll_frame(context);
+            let is_empty = self.split == SplitMode::Divided
+                && matches!(&polled, Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(BufList::is_empty));
+            if !is_empty {
+                return polled;
+            }
         }
     }
 
@@ -98,6 +153,9 @@ impl Body for ClientBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         let this = self.get_mut();
+        if let Some(adopted) = &this.adopted {
+            return poll_adopted(adopted, context);
+        }
         if let Some(last) = this.last.take() {
             stall::signal(StallSignal {
                 waiting: WaitingSide::Server,
@@ -106,7 +164,12 @@ impl Body for ClientBody {
             let last = Bytes::copy_from_slice(&[last]);
             return Poll::Ready(Some(Ok(Frame::data(last.into()))));
         }
-        let mut polled = this.answer.poll_frame(context);
+        let mut polled = this.poll_answer(context);
+        if polled.is_pending()
+            && let Some(mark) = this.adopt(context)
+        {
+            return Poll::Ready(Some(Ok(mark)));
+        }
         if let Some(ends) = this.ends() {
             let waiting = match &polled {
                 Poll::Ready(_) => WaitingSide::Server,
@@ -127,6 +190,7 @@ impl Body for ClientBody {
 
     fn is_end_stream(&self) -> bool {
         self.last.is_none()
+            && self.adopted.is_none()
             && match &self.answer {
                 AnswerBody::Whole(pieces) => pieces.is_none(),
                 // An empty stream must be polled to its end; otherwise hyper would send a content length.
@@ -138,6 +202,9 @@ impl Body for ClientBody {
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.adopted.is_some() {
+            return SizeHint::default();
+        }
         match &self.answer {
             AnswerBody::Whole(pieces) => {
                 SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
@@ -148,6 +215,29 @@ impl Body for ClientBody {
             AnswerBody::Forwarded(body, _) => body.size_hint(),
         }
     }
+}
+
+/// The body of a stream that is a worker's.
+fn poll_adopted(
+    adopted: &AdoptedBody,
+    context: &Context<'_>,
+) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
+    // The worker notices a client that does not read: it is the one that waits.
+    stall::signal(StallSignal {
+        waiting: WaitingSide::Client,
+        ends: false,
+    });
+    let BodyStep::Reserve(len) = adopted.poll(context) else {
+        return Poll::Pending;
+    };
+    let mut zeros = BufList::default();
+    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+    while left > 0 {
+        let len = left.min(ZEROS.len());
+        zeros.push(Bytes::from_static(&ZEROS[..len]));
+        left -= len;
+    }
+    Poll::Ready(Some(Ok(Frame::data(zeros))))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, warn};
 
+use super::adoption::StreamAdopter;
 use super::go_away::GoAway;
 use super::hijack::{HijackSlot, Hijacked};
 use super::preface::{NoPreface, PREFACE, check_preface, speaks_http2};
@@ -385,12 +386,16 @@ impl ClientConnection {
         let abort_limit = self.abort_limit();
         let mut idle_meter =
             IdleMeter::new(self.standing.as_ref(), &abort_limit, transport.traffic());
-        let service = self.hyper_service(&abort_limit, None);
-        let coalescer = WriteCoalescer::new(ControlFrameMeter::new(
-            transport,
-            PREFACE.len(),
-            abort_limit.clone(),
-        ));
+        let meter = ControlFrameMeter::new(transport, PREFACE.len(), abort_limit.clone());
+        let coalescer = WriteCoalescer::new(meter, PREFACE.len());
+        let service = HyperService {
+            adopter: Some(StreamAdopter {
+                writer: coalescer.clone(),
+                traffic: traffic.clone(),
+                delivery: self.delivery.clone(),
+            }),
+            ..self.hyper_service(&abort_limit, None)
+        };
         let io = TokioIo::new(coalescer.clone());
         let connection = std::pin::pin!(builder.serve_connection(io, service));
         let coalesced = std::pin::pin!(CoalescedConnection::new(connection, coalescer.clone()));
@@ -473,6 +478,7 @@ impl ClientConnection {
             service: self.service.clone(),
             abort_limit: abort_limit.clone(),
             hijack,
+            adopter: None,
             traffic,
             address: self.peer,
             identity: PeerIdentity {

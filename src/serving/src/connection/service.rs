@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
 
+use super::adoption::StreamAdopter;
 use super::body::ClientBody;
 use super::go_away::GoAway;
 use super::head::chunked_ok;
@@ -47,6 +48,8 @@ pub(super) struct HyperService {
     pub(super) abort_limit: AbortLimit,
     /// Only for HTTP/1.1: a request can take the connection over.
     pub(super) hijack: Option<HijackSlot>,
+    /// Only for HTTP/2.
+    pub(super) adopter: Option<StreamAdopter>,
     /// Only for HTTP/1.1: the connection can become a tunnel.
     pub(super) traffic: Option<Traffic>,
     pub(super) address: IpAddr,
@@ -77,7 +80,7 @@ impl hyper::service::Service<Request<Incoming>> for HyperService {
         let hijack = self.hijack.clone().filter(|_| can_be_hijacked(&request));
         let service = self.service.clone();
         let (version, traffic) = (request.version(), self.traffic.clone());
-        let go_away = self.go_away.clone();
+        let (go_away, adopter) = (self.go_away.clone(), self.adopter.clone());
         let connection = ConnectInfo {
             identity: self.identity.clone(),
             address: self.address,
@@ -117,7 +120,8 @@ impl hyper::service::Service<Request<Incoming>> for HyperService {
                 }
                 (_, _, body) => body,
             };
-            let body = ClientBody::new(body, version, in_flight);
+            let adopter = adopter.filter(|_| matches!(body, AnswerBody::Watch(_)));
+            let body = ClientBody::new(body, version, in_flight).with_adopter(adopter);
             Ok(Response::from_parts(parts, body))
         })
     }

@@ -43,7 +43,32 @@ pub(crate) struct StallSignal {
     pub(crate) ends: bool,
 }
 
+/// Tells a stream's task that the stream is over, whether hyper polls its body or not: while hyper waits for the client's window, it does not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamEnd(Arc<OnceLock<EndedStream>>);
+
+/// Why a stream is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedStream {
+    Over,
+    /// The client has stopped reading.
+    Stalled,
+}
+
+impl StreamEnd {
+    /// Ends the stream when its task is polled next. Only the first end counts.
+    pub(crate) fn set(&self, end: EndedStream) {
+        let _ = self.0.set(end);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
 thread_local! {
+    /// What ends the stream that is polled on this thread, if its body has just said so.
+    static STREAM_END: Cell<Option<StreamEnd>> = const { Cell::new(None) };
     /// The last signal of the body that is polled on this thread. The body is polled inside the poll of its stream.
     static LAST_SIGNAL: Cell<Option<StallSignal>> = const { Cell::new(None) };
     /// Whether a response is being dropped because its client has stopped reading.
@@ -71,6 +96,11 @@ pub(crate) fn is_cut() -> bool {
 /// Records a body's signal; the body calls this each time it is polled.
 pub(crate) fn signal(signal: StallSignal) {
     LAST_SIGNAL.set(Some(signal));
+}
+
+/// Lets `end` end the stream whose body is being polled.
+pub(crate) fn end_by(end: StreamEnd) {
+    STREAM_END.set(Some(end));
 }
 
 /// Discards the last signal. Called before another stream or connection is polled.
@@ -156,6 +186,7 @@ where
         tokio::spawn(Http2Stream {
             stream: Some(Box::pin(stream)),
             timer: StallTimer::default(),
+            end: None,
             streams: self.clone(),
         });
     }
@@ -166,6 +197,7 @@ struct Http2Stream<F> {
     /// `None` after its end.
     stream: Option<Pin<Box<F>>>,
     timer: StallTimer,
+    end: Option<StreamEnd>,
     streams: StallExecutor,
 }
 
@@ -180,6 +212,9 @@ impl<F: Future> Future for Http2Stream<F> {
         clear_signal();
         // Whatever state the panic has left inconsistent belongs to this stream and is dropped with it.
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(context)));
+        if let Some(end) = STREAM_END.take() {
+            this.end = Some(end);
+        }
         let Ok(polled) = polled else {
             tracing::error!("a request over HTTP/2 panicked; its stream is reset");
             if let Some(panics) = &this.streams.panics {
@@ -187,9 +222,15 @@ impl<F: Future> Future for Http2Stream<F> {
             }
             return Poll::Ready(());
         };
-        let has_stalled = match polled {
-            Poll::Ready(_) => this.streams.traffic.has_stalled(),
-            Poll::Pending => {
+        let ended = this.end.as_ref().and_then(|end| end.0.get());
+        let has_stalled = match (polled, ended) {
+            (Poll::Ready(_), _) => this.streams.traffic.has_stalled(),
+            (Poll::Pending, Some(EndedStream::Over)) => {
+                this.stream = None;
+                false
+            }
+            (Poll::Pending, Some(EndedStream::Stalled)) => true,
+            (Poll::Pending, None) => {
                 std::task::ready!(this.timer.poll(take_signal(), context));
                 true
             }

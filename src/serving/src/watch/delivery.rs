@@ -1,4 +1,5 @@
-//! Delivers watches over HTTP/1.1. Once a watch is accepted, its connection leaves hyper; it returns to hyper when the watch ends.
+//! Delivers watches. Over HTTP/1.1 the connection of an accepted watch leaves hyper, and returns to hyper when the watch ends. Over HTTP/2
+//! the connection stays, and a worker writes the stream's frames between h2's (decision 65).
 //!
 //! ```text
 //! listener ── deliver ──▶ Inbox ──▶ Worker ──▶ Group (streams of a view) ──▶ Stream, Stream, Stream …
@@ -11,6 +12,7 @@
 //! has caught up, and delays no other (`docs/decisions/0016-delivery.md`).
 
 mod chunk;
+mod client_stream;
 mod group;
 mod inbox;
 mod limits;
@@ -26,13 +28,14 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use self::client_stream::ClientStream;
 use self::inbox::Inbox;
 use self::limits::LIMITS;
 use self::new_stream::NewStream;
 use self::supervisor::Supervisor;
 use self::worker::DeliveryWorker;
 use crate::metrics::{ByLabel, TaskKind};
-use crate::transport::Transport;
+use crate::transport::{AdoptedStream, Transport};
 use crate::watch::Watch;
 
 /// A handle to the delivery workers. They end when the last clone of it is dropped.
@@ -80,20 +83,38 @@ impl Delivery {
     ) -> Option<Transport> {
         let (done, returned) = oneshot::channel();
         let (cursor, waiter) = watch.into_parts();
-        self.inbox().push_arrival(Box::new(NewStream {
-            transport,
+        let worker = self.next_worker();
+        self.0.inboxes[worker].push_arrival(Box::new(NewStream {
+            client: ClientStream::Http1 { transport, done },
             head,
             cursor,
             waiter,
-            done,
         }));
         returned.await.ok()
     }
 
-    fn inbox(&self) -> &Inbox {
+    /// Writes the rest of a watch on its HTTP/2 stream, until one of the two ends.
+    pub(crate) fn adopt(&self, stream: AdoptedStream, watch: Box<Watch>) {
+        let (cursor, waiter) = watch.into_parts();
+        let worker = stream.worker(|| self.next_worker());
+        self.0.inboxes[worker].push_arrival(Box::new(NewStream {
+            client: ClientStream::Http2(stream),
+            head: Bytes::new(),
+            cursor,
+            waiter,
+        }));
+    }
+
+    /// Whether a worker has got a stream; there must be several workers.
+    #[cfg(test)]
+    pub(crate) fn is_used(&self) -> bool {
+        *self.0.last_worker.lock() > 0
+    }
+
+    fn next_worker(&self) -> usize {
         let mut last_worker = self.0.last_worker.lock();
         *last_worker = (*last_worker + 1) % self.0.inboxes.len();
-        &self.0.inboxes[*last_worker]
+        *last_worker
     }
 }
 

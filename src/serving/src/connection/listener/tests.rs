@@ -1,5 +1,6 @@
 //! Connections that keep the gateway waiting, over in-memory streams with paused time.
 
+mod adoption;
 mod drain;
 mod go_away;
 mod handshakes;

@@ -10,6 +10,7 @@
 use tokio::time::Instant;
 
 use super::AbortAction;
+use crate::transport::frame_heads::{CONTINUATION, DATA, HEAD_LEN, HEADERS, HeadParser};
 
 /// Frames that a connection may send without earning them. GOAWAY follows; after as many again the connection is closed.
 const BURST: i64 = 1_000;
@@ -25,14 +26,6 @@ const SAVED_MAX: i64 = 1 << 20;
 
 /// Bytes of trailers on a connection. GOAWAY follows; after as many again the connection is closed.
 const TRAILERS_LEN_MAX: usize = 4 << 10;
-
-const HEAD_LEN: usize = 9;
-/// Without the reserved bit.
-const STREAM_MASK: u32 = u32::MAX >> 1;
-/// Frame types that carry requests and bodies (RFC 9113 §6); the HTTP/2 library limits empty ones itself.
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const CONTINUATION: u8 = 9;
 
 /// The budget of one connection.
 #[derive(Debug)]
@@ -52,11 +45,7 @@ impl ControlFrames {
     /// The budget of a new connection. Its first `preface_len` bytes are not frames.
     pub(crate) fn new(preface_len: usize, now: Instant) -> Self {
         Self {
-            parser: HeadParser {
-                skipped: preface_len,
-                head: [0; HEAD_LEN],
-                len: 0,
-            },
+            parser: HeadParser::new(preface_len),
             saved: BURST * BYTES_PER_FRAME,
             earned_at: now,
             last_stream: 0,
@@ -82,6 +71,7 @@ impl ControlFrames {
         } = self;
         self.parser.read(bytes, |frame| {
             match frame.kind {
+                // The HTTP/2 library limits empty ones itself.
                 DATA => return,
                 CONTINUATION => {}
                 HEADERS => {
@@ -134,52 +124,6 @@ impl ControlFrames {
     }
 }
 
-/// The head of a frame (RFC 9113 §4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FrameHead {
-    /// Length of the payload, bytes.
-    len: usize,
-    kind: u8,
-    stream: u32,
-}
-
-/// Finds the heads of frames, however the bytes are divided into reads.
-#[derive(Debug)]
-struct HeadParser {
-    /// Bytes until the head of the next frame.
-    skipped: usize,
-    head: [u8; HEAD_LEN],
-    len: usize,
-}
-
-impl HeadParser {
-    /// Calls `frame` with each head that ends in these bytes.
-    fn read(&mut self, mut bytes: &[u8], mut frame: impl FnMut(FrameHead)) {
-        loop {
-            let skipped = self.skipped.min(bytes.len());
-            self.skipped -= skipped;
-            bytes = &bytes[skipped..];
-            if bytes.is_empty() {
-                return;
-            }
-            let copied = (HEAD_LEN - self.len).min(bytes.len());
-            self.head[self.len..self.len + copied].copy_from_slice(&bytes[..copied]);
-            self.len += copied;
-            bytes = &bytes[copied..];
-            if self.len == HEAD_LEN {
-                let [a, b, c, kind, _, stream @ ..] = self.head;
-                self.skipped = u32::from_be_bytes([0, a, b, c]) as usize;
-                self.len = 0;
-                frame(FrameHead {
-                    len: self.skipped,
-                    kind,
-                    stream: u32::from_be_bytes(stream) & STREAM_MASK,
-                });
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -200,36 +144,6 @@ mod tests {
     fn requests(count: u32) -> Vec<u8> {
         let heads = (0..count).map(|number| frame_on(2 * number + 1, HEADERS, 8));
         heads.collect::<Vec<_>>().concat()
-    }
-
-    #[test]
-    fn frames_are_found_however_they_are_cut() {
-        let kinds = [4, 8, HEADERS, DATA, PING, 0x42, CONTINUATION];
-        let frames: Vec<_> = (0_u8..)
-            .zip(kinds)
-            .map(|(len, kind)| frame(kind, len * 11))
-            .collect();
-        let lens = (0..).map(|number| number * 11);
-        let expected: Vec<_> = kinds
-            .into_iter()
-            .zip(lens)
-            .map(|(kind, len)| (kind, len, 1))
-            .collect();
-        let sent = [b"preface".to_vec(), frames.concat()].concat();
-        for step in 1..=sent.len() {
-            let mut parser = HeadParser {
-                skipped: b"preface".len(),
-                head: [0; HEAD_LEN],
-                len: 0,
-            };
-            let mut found = Vec::new();
-            for piece in sent.chunks(step) {
-                parser.read(piece, |frame| {
-                    found.push((frame.kind, frame.len, frame.stream))
-                });
-            }
-            assert_eq!(found, expected, "{step}");
-        }
     }
 
     /// How many of these frames can be sent until the action is `action`.

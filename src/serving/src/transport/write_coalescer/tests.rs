@@ -68,10 +68,11 @@ impl AsyncWrite for Socket {
 }
 
 fn over(room: usize) -> WriteCoalescer<Socket> {
-    WriteCoalescer::new(Socket {
+    let socket = Socket {
         room,
         ..Socket::default()
-    })
+    };
+    WriteCoalescer::new(socket, 0)
 }
 
 fn context() -> Context<'static> {

@@ -13,8 +13,6 @@ use crate::view::View;
 /// The last chunk of a body without trailers.
 pub(super) const LAST: &[u8] = b"0\r\n\r\n";
 const END: &[u8] = b"\r\n";
-/// Maximum length of a chunk's head: its size in hexadecimal and a line end.
-const HEAD_LEN_MAX: usize = 18;
 
 fn head(len: usize) -> Bytes {
     Bytes::from(format!("{len:x}\r\n"))
@@ -49,6 +47,8 @@ pub(super) struct SharedChunk {
     pub(super) arrivals: SmallVec<[Arrival; 1]>,
     /// With the framing of HTTP/1.1's chunked encoding.
     pub(super) buf: BufList,
+    /// Without it.
+    pub(super) unframed: BufList,
 }
 
 impl SharedChunk {
@@ -74,6 +74,7 @@ impl SharedChunk {
             len: 0,
             arrivals: SmallVec::new(),
             buf: BufList::default(),
+            unframed: BufList::default(),
         };
         let mut len = 0;
         // Batches after this head wake the group again.
@@ -100,21 +101,27 @@ impl SharedChunk {
         }
         chunk.has_more = chunk.to < head;
         chunk.len = len as u64;
-        chunk.buf = framed(&frames, len, len_max);
+        (chunk.buf, chunk.unframed) = framed(&frames, len, len_max);
         Ok(Some(chunk))
     }
 }
 
-fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> BufList {
+/// The frames with and without framing.
+fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> (BufList, BufList) {
+    let head = head(len);
     if len > joined_len_max {
-        let mut buf = BufList::from(head(len));
-        frames.iter().for_each(|frame| buf.push(frame.clone()));
+        let mut unframed = BufList::default();
+        frames.iter().for_each(|frame| unframed.push(frame.clone()));
+        let mut buf = BufList::from(head);
+        buf.append(unframed.clone());
         buf.push(Bytes::from_static(END));
-        return buf;
+        return (buf, unframed);
     }
-    let mut joined = BytesMut::with_capacity(HEAD_LEN_MAX + len + END.len());
-    joined.put_slice(&head(len));
+    let mut joined = BytesMut::with_capacity(head.len() + len + END.len());
+    joined.put_slice(&head);
     frames.iter().for_each(|frame| joined.put_slice(frame));
     joined.put_slice(END);
-    BufList::from(joined.freeze())
+    let joined = joined.freeze();
+    let unframed = joined.slice(head.len()..head.len() + len);
+    (joined.into(), unframed.into())
 }

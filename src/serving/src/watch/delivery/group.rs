@@ -232,6 +232,7 @@ mod tests {
             len,
             arrivals: smallvec::smallvec![arrival(None), arrival(Some(len))],
             buf: crate::protocol::BufList::default(),
+            unframed: crate::protocol::BufList::default(),
         };
         let limits = super::super::limits::LIMITS;
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];

@@ -1,18 +1,17 @@
 //! A new watch, on its way to a worker.
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
-use crate::transport::Transport;
+use super::client_stream::ClientStream;
 use crate::view::WatchWaiter;
 use crate::watch::WatchCursor;
 
 /// A watch on its way from its connection's task to the worker that will serve it.
 #[derive(Debug)]
 pub(super) struct NewStream {
-    pub(super) transport: Transport,
+    pub(super) client: ClientStream,
+    /// What is sent before the first event.
     pub(super) head: Bytes,
     pub(super) cursor: WatchCursor,
     pub(super) waiter: WatchWaiter,
-    pub(super) done: oneshot::Sender<Transport>,
 }

@@ -1,34 +1,33 @@
 //! The stream of one client: its connection, its cursor, and the data that is being written.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::chunk::{LAST, SharedChunk, chunked};
+use super::chunk::SharedChunk;
+use super::client_stream::ClientStream;
 use crate::protocol::BufList;
-use crate::transport::{Transport, stall};
+use crate::transport::StreamFlush;
+use crate::transport::stall::STALL_TIMEOUT;
 use crate::watch::{CursorStep, SharedBatches, TimerAction, WatchCursor};
 
 /// When to retry a bookmark that could not be sent because events came first.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
-/// Maximum number of slices of one vectored write.
-const SLICES_MAX: usize = 256;
-
 /// The stream of one client.
 #[derive(Debug)]
 pub(super) struct DeliveryStream {
-    transport: Transport,
+    client: ClientStream,
     cursor: WatchCursor,
     /// Wakes the worker for this stream only.
     waker: Waker,
     /// Data being written. The cursor is not advanced before all of it is written.
     out: BufList,
     phase: DeliveryPhase,
-    done: oneshot::Sender<Transport>,
+    /// Since when the client takes nothing, if the stream must notice it by itself.
+    blocked: Option<Instant>,
     /// The key of its group, and its index in the group.
     pub(super) group: usize,
     pub(super) group_index: usize,
@@ -71,23 +70,23 @@ pub(super) enum StreamProgress {
 
 impl DeliveryStream {
     pub(super) fn new(
-        transport: Transport,
+        mut client: ClientStream,
         head: Bytes,
         mut cursor: WatchCursor,
         waker: Waker,
-        done: oneshot::Sender<Transport>,
     ) -> Self {
         // Arm once: a stream's waker never changes.
         cursor.arm_lease(&waker);
         cursor.arm_recall(&waker);
+        client.set_waker(&waker);
         Self {
             wake_at: cursor.wake_at(),
-            transport,
+            client,
             cursor,
             waker,
             out: head.into(),
             phase: DeliveryPhase::Head,
-            done,
+            blocked: None,
             group: 0,
             group_index: 0,
             backlog_entry: None,
@@ -105,23 +104,24 @@ impl DeliveryStream {
 
     /// Returns the connection to the caller of `deliver`.
     pub(super) fn return_connection(self) {
-        // If the caller is gone, the connection is closed.
-        let _ = self.done.send(self.transport);
+        self.client.finish();
     }
 
     /// Drops the connection, and the watch as one that its client has left or has stopped reading.
     pub(super) fn drop_connection(self) {
-        if self.transport.traffic().has_stalled() {
-            let Self {
-                transport,
-                cursor,
-                done,
-                ..
-            } = self;
-            stall::cut(cursor);
-            // The caller of `deliver` learns from it why the watch has ended.
-            let _ = done.send(transport);
+        if self.client.has_stalled() || self.is_overdue(Instant::now()) {
+            self.client.cut(self.cursor);
         }
+    }
+
+    /// Whether the stream must be visited when its client takes nothing: nobody else measures for how long.
+    pub(super) const fn must_watch_progress(&self) -> bool {
+        self.client.must_watch_progress()
+    }
+
+    /// A flush for the end of the worker's turn.
+    pub(super) fn take_due_flush(&mut self) -> Option<StreamFlush> {
+        self.client.take_due_flush()
     }
 
     /// Draws the time of the stream's end if its view has a schedule; returns the time if the stream's timer must be set to it.
@@ -156,27 +156,15 @@ impl DeliveryStream {
             StreamProgress::Idle
         };
         let mut context = Context::from_waker(&self.waker);
-        if chunk.buf.count() == 1 {
-            let bytes = chunk.buf.chunk();
-            let written = match self.transport.poll_send(&mut context, bytes) {
-                Poll::Ready(Ok(written)) => written,
-                Poll::Ready(Err(_)) => return Some(StreamProgress::Gone),
-                Poll::Pending => 0,
-            };
-            if written < bytes.len() {
-                self.out = chunk.buf.clone();
-                self.out.advance(written);
-            } else if self.transport.poll_flushed(&mut context).is_ready() {
-                self.cursor.note_taken();
-                return Some(progress);
-            } else {
-                self.phase = DeliveryPhase::Unflushed;
-                return Some(StreamProgress::Blocked);
-            }
-        } else {
-            self.out = chunk.buf.clone();
-        }
-        match self.poll_out() {
+        let sent = self
+            .client
+            .poll_send_shared(&mut context, chunk, &mut self.out);
+        self.blocked = None;
+        let sent = match sent {
+            Poll::Ready(Ok(())) => self.poll_out(),
+            Poll::Ready(Err(_)) | Poll::Pending => sent,
+        };
+        match sent {
             Poll::Ready(Ok(())) => {
                 self.cursor.note_taken();
                 Some(progress)
@@ -190,9 +178,7 @@ impl DeliveryStream {
     pub(super) fn wake(&mut self, now: Instant, writes_max: usize) -> StreamProgress {
         self.cursor.follow_recall(&self.waker);
         let mut context = Context::from_waker(&self.waker);
-        if self.done.poll_closed(&mut context).is_ready()
-            || self.transport.poll_hear(&mut context).is_err()
-        {
+        if self.client.has_left(&mut context) {
             return StreamProgress::Gone;
         }
         // Check here and not for each event, because a revocation wakes the stream. The deadline is checked, too, so that the
@@ -202,7 +188,7 @@ impl DeliveryStream {
         if progress == StreamProgress::Idle && self.cursor.wake_at() <= now {
             match self.cursor.on_timer(now) {
                 TimerAction::Bookmark(line) => {
-                    self.out = chunked(line.into());
+                    self.out = self.client.framed(line.into());
                     progress = self.drive(writes_max);
                 }
                 TimerAction::Ended => progress = self.drive(writes_max),
@@ -214,7 +200,30 @@ impl DeliveryStream {
             // An event came first, which the bookmark would have overtaken.
             self.wake_at = now + BOOKMARK_RETRY;
         }
+        self.heed_progress(progress, now)
+    }
+
+    /// Ends the stream of a client that takes nothing for too long, if nobody else notices.
+    fn heed_progress(&mut self, progress: StreamProgress, now: Instant) -> StreamProgress {
+        if progress != StreamProgress::Blocked || !self.client.must_watch_progress() {
+            self.blocked = None;
+            return progress;
+        }
+        let since = *self.blocked.get_or_insert(now);
+        if self.is_overdue(now) {
+            return StreamProgress::Gone;
+        }
+        let due = since + STALL_TIMEOUT;
+        self.wake_at = match self.wake_at > now {
+            true => self.wake_at.min(due),
+            false => due,
+        };
         progress
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.blocked
+            .is_some_and(|since| now >= since + STALL_TIMEOUT)
     }
 
     /// Sends what is available, in at most `writes_max` writes.
@@ -224,7 +233,7 @@ impl DeliveryStream {
         if self.phase == DeliveryPhase::Head {
             // Send the first frame together with the head.
             if let CursorStep::Frame(buf) = self.cursor.next() {
-                self.out.append(chunked(buf));
+                self.out.append(self.client.framed(buf));
             }
             self.phase = DeliveryPhase::Open;
         }
@@ -238,11 +247,11 @@ impl DeliveryStream {
                 return StreamProgress::Over;
             }
             match self.cursor.next() {
-                CursorStep::Frame(buf) => self.out = chunked(buf),
+                CursorStep::Frame(buf) => self.out = self.client.framed(buf),
                 CursorStep::Nothing => return StreamProgress::Idle,
                 CursorStep::Unfinished => return StreamProgress::Again,
                 CursorStep::Over => {
-                    self.out = Bytes::from_static(LAST).into();
+                    self.out = self.client.last();
                     self.phase = DeliveryPhase::Ending;
                 }
             }
@@ -252,21 +261,18 @@ impl DeliveryStream {
 
     fn poll_out(&mut self) -> Poll<io::Result<()>> {
         let mut context = Context::from_waker(&self.waker);
-        while self.out.has_remaining() {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let count = self.out.chunks_vectored(&mut slices);
-            match self
-                .transport
-                .poll_send_vectored(&mut context, &slices[..count])
-            {
-                Poll::Ready(Ok(written)) => self.out.advance(written),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
+        let before = self.out.remaining();
+        let sent = self.client.poll_send(&mut context, &mut self.out);
+        if self.out.remaining() < before {
+            self.blocked = None;
+        }
+        std::task::ready!(sent)?;
+        if self.phase == DeliveryPhase::Ending {
+            std::task::ready!(self.client.poll_send_end())?;
         }
         // Release the memory of the list, too.
         self.out = BufList::default();
-        let flushed = self.transport.poll_flushed(&mut context);
+        let flushed = self.client.poll_flushed(&mut context);
         match (flushed.is_pending(), self.phase) {
             (true, DeliveryPhase::Open) => self.phase = DeliveryPhase::Unflushed,
             (false, DeliveryPhase::Unflushed) => self.phase = DeliveryPhase::Open,

@@ -18,6 +18,7 @@ use super::inbox::{Inbox, WakeToken, waker};
 use super::limits::TurnLimits;
 use super::new_stream::NewStream;
 use super::stream::{DeliveryStream, StreamProgress};
+use crate::transport::StreamFlush;
 use crate::view::View;
 
 /// Number of timer entries of removed streams that may remain, in addition to as many as there are streams.
@@ -56,6 +57,8 @@ pub(super) struct DeliveryWorker {
     /// The times to visit streams at. An entry is valid only if it is equal to its stream's `wake_at`.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     timer: Pin<Box<Sleep>>,
+    /// What this turn has sent over HTTP/2: one write a connection.
+    flushes: Vec<StreamFlush>,
 }
 
 impl DeliveryWorker {
@@ -73,6 +76,7 @@ impl DeliveryWorker {
             by_view: HashMap::default(),
             timers: BinaryHeap::new(),
             timer: Box::pin(tokio::time::sleep(IDLE)),
+            flushes: Vec::new(),
         }
     }
 
@@ -91,18 +95,17 @@ impl DeliveryWorker {
     /// Adds a stream and visits it; returns the number of visits that it counts as.
     fn add_stream(&mut self, arrival: NewStream, now: Instant) -> usize {
         let NewStream {
-            transport,
+            client,
             head,
             cursor,
             waiter,
-            done,
         } = arrival;
         let view = Arc::clone(cursor.view());
         let recorder = Arc::clone(cursor.recorder());
         let entry = self.streams.vacant_entry();
         let key = entry.key();
         let waker = waker(&self.inbox, WakeToken::Stream(key));
-        let stream = entry.insert(DeliveryStream::new(transport, head, cursor, waker, done));
+        let stream = entry.insert(DeliveryStream::new(client, head, cursor, waker));
         // The group uses the waiter of its first stream.
         stream.group = *self.by_view.entry(address(&view)).or_insert_with(|| {
             let entry = self.groups.vacant_entry();
@@ -125,6 +128,7 @@ impl DeliveryWorker {
         let timer_at = stream.wake_at;
         let writes_max = self.limits.stream_turn;
         let progress = catch_client_panic(|| stream.wake(now, writes_max));
+        self.flushes.extend(stream.take_due_flush());
         let wake_at = stream.wake_at;
         // A time that has passed needs no timer: it is handled when the client takes more data.
         if wake_at != timer_at && wake_at > now {
@@ -259,6 +263,10 @@ impl DeliveryWorker {
                 });
                 taken.unwrap_or_else(|| stream.drive(writes_max))
             });
+            self.flushes.extend(stream.take_due_flush());
+            if progress == StreamProgress::Blocked && stream.must_watch_progress() {
+                self.tasks.push_back(WorkItem::Stream(member));
+            }
             visited += self.apply_progress(member, progress);
         }
         chunks.record_lines(&*recorder);
@@ -346,6 +354,7 @@ impl Future for DeliveryWorker {
         }
         let share = this.limits.worker_turn.div_ceil(BACKLOG_SHARE);
         this.visit_backlog(now, budget.max(share));
+        this.flushes.clear();
         this.set_timer(now, context);
         if !(this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty()) {
             context.waker().wake_by_ref();

@@ -26,17 +26,21 @@ impl WatchRecorder for EndRecorder {
 
 /// A server with a long object, the metrics of its connections, and the ends of its watches.
 struct Stage {
-    _world: World,
+    world: World,
     service: Service,
     ends: mpsc::Receiver<WatchEnd>,
 }
 
 impl Stage {
     fn new() -> Self {
-        let (mut world, served) = world();
-        world.data_len = OBJECT_LEN;
-        let change = world.write("a/long", None);
-        world.apply(vec![change]);
+        let mut stage = Self::without_long();
+        stage.write_long();
+        stage
+    }
+
+    /// The long object does not exist yet.
+    fn without_long() -> Self {
+        let (world, served) = world();
         let (sender, ends) = mpsc::channel(8);
         let server = Upstream {
             served: Some(served),
@@ -49,10 +53,16 @@ impl Stage {
         };
         let metrics = Metrics::new().unwrap().listener();
         Self {
-            _world: world,
+            world,
             service: Service::new(Arc::new(server), unlimited(), metrics),
             ends,
         }
+    }
+
+    fn write_long(&mut self) {
+        self.world.data_len = OBJECT_LEN;
+        let change = self.world.write("a/long", None);
+        self.world.apply(vec![change]);
     }
 
     fn connection(&self) -> ClientConnection {
@@ -255,6 +265,31 @@ async fn an_http2_stream_that_nobody_reads_is_cut_as_stalled() {
     // The client goes on answering PINGs.
     let connection = tokio::spawn(connection);
     stage.check_watch().await;
+    drop(watch);
+    connection.await.unwrap();
+    let _ = run.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_watch_over_http2_that_nobody_reads_any_more_is_cut_as_stalled() {
+    let mut stage = Stage::without_long();
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let (mut server_side, delivery) = (stage.connection(), Delivery::start(2, None));
+    server_side.delivery = delivery.clone();
+    let run = tokio::spawn(server_side.http2(server.into()));
+    let (connection, mut watch) = http2_watch(client).await;
+    let connection = tokio::spawn(connection);
+    while !delivery.is_used() {
+        tokio::task::yield_now().await;
+    }
+    // One that arrives, so that nothing but the long one wakes the stream.
+    let change = stage.world.write("a/short", None);
+    stage.world.apply(vec![change]);
+    watch.frame().await.unwrap().unwrap();
+    let start = Instant::now();
+    stage.write_long();
+    stage.check_watch().await;
+    assert_within(start, STALL_TIMEOUT, 2 * STALL_TIMEOUT);
     drop(watch);
     connection.await.unwrap();
     let _ = run.await.unwrap();

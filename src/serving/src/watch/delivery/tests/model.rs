@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use self::client::{Client, ERROR, End, Excuses, Frames, HEAD, Way, initial};
 use self::stage::{Flag, Sees, Stage};
 use self::wire::Wire;
+use super::super::client_stream::ClientStream;
 use super::super::inbox::Inbox;
 use super::super::limits::{LIMITS, TurnLimits};
 use super::super::new_stream::NewStream;
@@ -271,11 +272,13 @@ impl<'a> Model<'a> {
         let (done, back) = oneshot::channel();
         let (cursor, waiter) = watch.into_parts();
         self.inbox.push_arrival(Box::new(NewStream {
-            transport: wire.clone().into(),
+            client: ClientStream::Http1 {
+                transport: wire.clone().into(),
+                done,
+            },
             head: Bytes::from_static(HEAD),
             cursor,
             waiter,
-            done,
         }));
         Way::Delivered {
             wire,
