@@ -34,6 +34,7 @@ fi
 # Scenarios, the number of repeats, and the servers; long or similar ones run once.
 scenarios=(
   "steady 3 gateway,gateway-tls,real,gateway-real"
+  "http2-tls 2 gateway,gateway-tls"
   "stalled 3 gateway"
   "node-selectors 3 gateway"
   "relist-herd 3 gateway"
