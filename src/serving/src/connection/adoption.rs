@@ -7,7 +7,7 @@ use crate::transport::{AdoptedBody, AdoptedStream, Http2Writer, Traffic};
 use crate::watch::Watch;
 use crate::watch::delivery::Delivery;
 
-/// Of one connection.
+/// What the streams of one connection need to become the workers'.
 #[derive(Clone, Debug)]
 pub(super) struct StreamAdopter {
     pub(super) writer: Http2Writer,

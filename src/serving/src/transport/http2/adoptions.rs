@@ -42,6 +42,7 @@ pub(crate) enum BodyStep {
     Wait,
 }
 
+/// One adopted stream.
 #[derive(Debug, Default)]
 struct Adoption {
     /// Known when its mark is written.
@@ -73,7 +74,7 @@ enum Marking {
     Abandoned,
 }
 
-/// Those of one connection.
+/// The adopted streams of one connection.
 #[derive(Debug)]
 pub(in crate::transport) struct Adoptions {
     adopted: Slab<Adoption>,

@@ -85,14 +85,9 @@ impl ClientStream {
         match self {
             Self::Http1 { transport, .. } => {
                 while out.has_remaining() {
-                    let written = match out.count() {
-                        1 => transport.poll_send(context, out.chunk()),
-                        _ => {
-                            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-                            let count = out.chunks_vectored(&mut slices);
-                            transport.poll_send_vectored(context, &slices[..count])
-                        }
-                    };
+                    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                    let count = out.chunks_vectored(&mut slices);
+                    let written = transport.poll_send_vectored(context, &slices[..count]);
                     out.advance(std::task::ready!(written)?);
                 }
                 Poll::Ready(Ok(()))

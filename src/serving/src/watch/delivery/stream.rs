@@ -16,6 +16,7 @@ use crate::watch::{CursorStep, SharedBatches, TimerAction, WatchCursor};
 
 /// When to retry a bookmark that could not be sent because events came first.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
+
 /// The stream of one client.
 #[derive(Debug)]
 pub(super) struct DeliveryStream {
