@@ -10,7 +10,7 @@ pub(super) const STANDBY: &str = "kube-fanout-api-direct";
 pub(super) const LABEL: &str = "kube-fanout.io/inject";
 /// The annotation of injected pods.
 pub(super) const INJECTED: &str = "kube-fanout.io/injected";
-/// The annotation of the Service with the time of the first `off`.
-pub(super) const OFF_SINCE: &str = "kube-fanout.io/off-since";
+/// The annotation of the Service with the uids of the gateways that ran at the first `off`.
+pub(super) const OFF_GATEWAYS: &str = "kube-fanout.io/off-gateways";
 /// A label in the Service's selector that no pod has.
 pub(super) const OFF: &str = "kube-fanout.io/off";

@@ -1,10 +1,9 @@
 //! Percentage, `off` and `on`. Each step says what it did, and a step that fails does not hide the others.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api::{Api, ApiFailure, text};
-use super::names::{NAME, OFF, OFF_SINCE, SERVICE, STANDBY};
+use super::names::{NAME, OFF, OFF_GATEWAYS, SERVICE, STANDBY};
 use super::plan::Plan;
 use super::setup::{self, Setup};
 use super::{publisher, status};
@@ -35,19 +34,18 @@ pub(super) async fn off(api: &Api, namespace: &str) -> (String, bool) {
         }
     };
     // Gateways that came after the first `off` have no clients by this Service, and those that they have are not this command's.
-    let since = match before["spec"]["selector"][OFF].is_null() {
+    let noted = match before["spec"]["selector"][OFF].is_null() {
         true => None,
-        false => before["metadata"]["annotations"][OFF_SINCE].as_str(),
+        false => before["metadata"]["annotations"][OFF_GATEWAYS].as_str(),
     };
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let service = lead(api, namespace, json!("true"), json!(since.unwrap_or(&now))).await;
+    let service = lead(api, namespace, json!("true"), json!(noted)).await;
     let selector = service.as_ref().ok().map(selector_of);
     steps.add(
         &format!("Service {SERVICE} leads new connections to the API servers"),
         service.map(drop),
     );
     match selector {
-        Some(selector) => end_connections(api, namespace, (&selector, since), &mut steps).await,
+        Some(selector) => end_connections(api, namespace, (&selector, noted), &mut steps).await,
         None => steps.fail("connections to gateways stay open: they would be opened again"),
     }
     steps.finish()
@@ -94,10 +92,10 @@ async fn set_percent(api: &Api, namespace: &str, percent: u8) -> Result<(), ApiF
         .map(drop)
 }
 
-/// Writes the label that no pod has into the Service's selector, and since when, or removes both.
-async fn lead(api: &Api, namespace: &str, off: Value, since: Value) -> Result<Value, ApiFailure> {
-    let patch =
-        json!({"metadata": {"annotations": {OFF_SINCE: since}}, "spec": {"selector": {OFF: off}}});
+/// Writes the label that no pod has into the Service's selector, and the gateways that `off` has noted, or removes both.
+async fn lead(api: &Api, namespace: &str, off: Value, noted: Value) -> Result<Value, ApiFailure> {
+    let annotations = json!({OFF_GATEWAYS: noted});
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": {"selector": {OFF: off}}});
     api.patch(&setup::service(namespace), &patch).await
 }
 
@@ -113,32 +111,36 @@ fn selector_of(service: &Value) -> String {
 
 /// Deletes the gateways' pods. Each drains: it ends its watches one after the other, each after a last bookmark, and the kubelet kills it
 /// at the end of its grace period, whatever state it is in. Their workload starts others, which get no connection by this Service, and stay
-/// if this is repeated: only pods from before `since` are deleted, or all.
+/// if this is repeated: only pods whose uids are `noted` are deleted, or all, which are noted first.
 async fn end_connections(
     api: &Api,
     namespace: &str,
-    (selector, since): (&str, Option<&str>),
+    (selector, noted): (&str, Option<&str>),
     steps: &mut Steps,
 ) {
     if selector.is_empty() {
         return steps.fail(&format!("Service {SERVICE} selects no pods"));
     }
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    // Both times are UTC in whole seconds, so their text has their order.
-    let concerned = |pod: &Value| {
-        let is_concerned =
-            since.is_none_or(|since| text(pod, "/metadata/creationTimestamp") < since);
-        let is_ending = !pod["metadata"]["deletionTimestamp"].is_null();
-        is_concerned.then(|| (text(pod, "/metadata/name").to_owned(), is_ending))
-    };
     let query = format!("labelSelector={selector}");
-    let found = match api.list(&pods, &query, concerned).await {
+    let mut found = match api.list(&pods, &query, Value::clone).await {
         Ok(found) => found,
         Err(failure) => return steps.fail(&failure.to_string()),
     };
-    let found: Vec<_> = found.into_iter().flatten().collect();
-    for (name, is_ending) in &found {
-        let deleted = match !is_ending {
+    if let Some(noted) = noted {
+        found.retain(|pod| noted.split(',').any(|one| one == uid(pod)));
+    } else {
+        let uids: Vec<&str> = found.iter().map(uid).collect();
+        let note = lead(api, namespace, json!("true"), json!(uids.join(","))).await;
+        if let Err(failure) = note {
+            steps.fail(&format!(
+                "{failure}: if this is repeated, it ends new gateways too"
+            ));
+        }
+    }
+    for pod in &found {
+        let name = text(pod, "/metadata/name");
+        let deleted = match pod["metadata"]["deletionTimestamp"].is_null() {
             true => api.delete(&format!("{pods}/{name}")).await.map(drop),
             false => Ok(()),
         };
@@ -151,6 +153,10 @@ async fn end_connections(
     if found.is_empty() {
         steps.add("no gateway from before runs", Ok(()));
     }
+}
+
+fn uid(pod: &Value) -> &str {
+    text(pod, "/metadata/uid")
 }
 
 /// What was done, a line each.

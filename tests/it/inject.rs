@@ -21,7 +21,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/kube-fanout/endpoints
 const SERVERS: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const PODS: &str = "/api/v1/namespaces/kube-fanout/pods";
 const OFF: &str = "/spec/selector/kube-fanout.io~1off";
-const SINCE: &str = "/metadata/annotations/kube-fanout.io~1off-since";
+const NOTED: &str = "/metadata/annotations/kube-fanout.io~1off-gateways";
 
 /// A cluster with what `deploy/inject` has, and two gateways.
 struct Cluster(Apiserver);
@@ -77,9 +77,7 @@ impl Cluster {
             cluster.create(path, object).await;
         }
         for (name, component) in [("g-1", "gateway"), ("g-2", "gateway"), ("p", "inject")] {
-            let labels = json!({"app.kubernetes.io/name": "kube-fanout", "app.kubernetes.io/component": component});
-            let pod = json!({"metadata": {"name": name, "labels": labels}});
-            cluster.create(PODS, pod).await;
+            cluster.create_pod(name, component).await;
         }
         cluster
     }
@@ -91,6 +89,12 @@ impl Cluster {
 
     async fn create(&self, path: &str, object: Value) {
         self.write("POST", path, "application/json", object).await;
+    }
+
+    async fn create_pod(&self, name: &str, component: &str) {
+        let labels = json!({"app.kubernetes.io/name": "kube-fanout", "app.kubernetes.io/component": component});
+        let pod = json!({"metadata": {"name": name, "labels": labels}});
+        self.create(PODS, pod).await;
     }
 
     async fn patch(&self, path: &str, patch: Value) {
@@ -247,16 +251,13 @@ async fn off_leads_clients_away_and_on_leads_them_back() {
     assert_eq!(address, "192.0.2.1", "written before the clients come");
 
     // Once more, while a gateway runs that came afterwards.
-    let since = cluster.at(SERVICE, SINCE).await;
-    let labels =
-        json!({"app.kubernetes.io/name": "kube-fanout", "app.kubernetes.io/component": "gateway"});
-    let pod = json!({"metadata": {"name": "g-3", "labels": labels}});
-    cluster.create(PODS, pod).await;
+    let noted = cluster.at(SERVICE, NOTED).await;
+    cluster.create_pod("g-3", "gateway").await;
     cluster.done(&["off"]).await;
     assert_eq!(cluster.names(PODS).await, ["g-3", "p"]);
-    assert_eq!(cluster.at(SERVICE, SINCE).await, since);
+    assert_eq!(cluster.at(SERVICE, NOTED).await, noted);
     cluster.done(&["on"]).await;
-    assert_eq!(cluster.at(SERVICE, SINCE).await, Value::Null);
+    assert_eq!(cluster.at(SERVICE, NOTED).await, Value::Null);
     assert_eq!(cluster.at(SERVICE, OFF).await, Value::Null);
     let selector = cluster.at(SERVICE, "/spec/selector").await;
     assert_eq!(selector.as_object().unwrap().len(), 2);

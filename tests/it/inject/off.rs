@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::{Cluster, OFF, PODS, SERVERS, SERVICE, SETTINGS, SINCE, SLICES, command, lines};
+use super::{Cluster, NOTED, OFF, PODS, SERVERS, SERVICE, SETTINGS, SLICES, command, lines};
 use crate::support::http_server::{HttpServer, Upstream, whole};
 
 const GATEWAY: &str = "/api/v1/namespaces/kube-fanout/pods/g-1";
@@ -117,6 +117,31 @@ async fn off_does_what_it_can_when_steps_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn off_repeated_ends_the_gateways_that_are_left_and_not_their_replacements() {
+    let cluster = Cluster::new().await;
+    let front = refusing(&cluster, "DELETE", GATEWAY, 403).await;
+    let (code, lines) = off(front.address).await;
+    assert_eq!(code, Some(1), "{lines:?}");
+    cluster.create_pod("g-3", "gateway").await;
+    cluster.done(&["off"]).await;
+    assert_eq!(cluster.names(PODS).await, ["g-3", "p"]);
+
+    // Nothing was ended, so there are no replacements.
+    let cluster = Cluster::new().await;
+    let front = refusing(&cluster, "GET", PODS, 403).await;
+    let (code, lines) = off(front.address).await;
+    assert_eq!(code, Some(1), "{lines:?}");
+    cluster.done(&["off"]).await;
+    assert_eq!(cluster.names(PODS).await, ["p"]);
+
+    // Gateways that came after `on` are no replacements.
+    cluster.done(&["on"]).await;
+    cluster.create_pod("g-4", "gateway").await;
+    cluster.done(&["off"]).await;
+    assert_eq!(cluster.names(PODS).await, ["p"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_gone_already_is_no_failure_of_off() {
     let cluster = Cluster::new().await;
     let front = refusing(&cluster, "DELETE", GATEWAY, 404).await;
@@ -144,9 +169,9 @@ async fn off_changes_nothing_else() {
             metadata.remove(counted);
         }
     }
-    let since = cluster.at(SERVICE, SINCE).await;
+    let noted = cluster.at(SERVICE, NOTED).await;
     service["spec"]["selector"]["kube-fanout.io/off"] = "true".into();
-    service["metadata"]["annotations"]["kube-fanout.io/off-since"] = since;
+    service["metadata"]["annotations"]["kube-fanout.io/off-gateways"] = noted;
     assert_eq!(now, service);
     let data = json!({"ip": "10.96.0.77", "ca.crt": "both", "percent": "0"});
     assert_eq!(cluster.at(SETTINGS, "/data").await, data);
