@@ -5,6 +5,7 @@
 * The request for a certificate of the cluster's authority has the subject and the names that it needs.
 * The gateway accepts every configuration and every flag among them. The bounds of settings in the chart are the gateway's.
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
+* The Service of injection leads to the pods of the chart and of the manifests, and not to the publisher.
 * The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value,
   or nothing in place of one.
 * A Service that can be reached from outside the cluster has the port for clients only.
@@ -657,6 +658,23 @@ def check_certificate():
     print("manifests: the request for a certificate is one that its signer accepts")
 
 
+def check_injection(manifests, rendered):
+    """The chart does not make the objects of injection, so what they name must be in its pods."""
+    objects = {name_of(item): item for item in read_all(DEPLOY / "inject")}
+    service = objects["Service/kube-fanout-api"]["spec"]
+
+    def leads_to(item):
+        template = item["spec"]["template"]
+        ports = {port["name"] for container in template["spec"]["containers"] for port in container.get("ports", [])}
+        return service["selector"].items() <= template["metadata"]["labels"].items(), service["ports"][0]["targetPort"] in ports
+
+    gateways = [item for items in (manifests, rendered["defaults"]) for item in items if item["kind"] == "Deployment"]
+    if len(gateways) != 2 or any(leads_to(item) != (True, True) for item in gateways):
+        fail("deploy/inject", "the Service kube-fanout-api does not lead to the gateways")
+    if leads_to(objects["Deployment/kube-fanout-inject"])[0]:
+        fail("deploy/inject", "the Service kube-fanout-api leads to the publisher")
+
+
 def check_broken(manifests):
     """Proves that the validation can fail."""
     broken = copy.deepcopy(next(item for item in manifests if item["kind"] == "Deployment"))
@@ -698,6 +716,7 @@ def main():
         check_services(f"deploy/{folder}", items)
     check_kustomize(manifests)
     check_certificate()
+    check_injection(manifests, rendered)
     check_monitoring(rendered["monitoring"])
     check_files()
     check_metrics()
