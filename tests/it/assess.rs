@@ -116,6 +116,53 @@ fn without_an_audit_log_there_is_a_row_for_each_resource() {
 }
 
 #[test]
+fn several_servers_are_added_up_and_one_that_was_restarted_is_named() {
+    let folder = new_folder();
+    let server = |name: &str, side: &str, started: &str| {
+        let text = std::fs::read_to_string(captured(side)).unwrap();
+        let own = text.replace(
+            "process_start_time_seconds 1.",
+            &format!("process_start_time_seconds {started}"),
+        );
+        let path = folder.join(name).display().to_string();
+        std::fs::write(&path, own).unwrap();
+        path
+    };
+    let document = |before: &[&String], after: &[&String]| -> Value {
+        let sides = [before, after].map(|side| {
+            let names: Vec<_> = side.iter().map(|name| name.as_str()).collect();
+            names.join(",")
+        });
+        let output = of_scrapes(&sides[0], &sides[1], &["--json=-"]);
+        serde_json::from_str(stdout(&output)).unwrap()
+    };
+    let (a0, a1) = (captured("before.txt"), captured("after.txt"));
+    let (b0, b1) = (
+        server("b0", "before.txt", "2."),
+        server("b1", "after.txt", "2."),
+    );
+    let (c0, c1) = (
+        server("c0", "before.txt", "3."),
+        server("c1", "after.txt", "4."),
+    );
+    let one = document(&[&a0], &[&a1]);
+    let two = document(&[&b0, &c0, &a0], &[&a1, &c1, &b1]);
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    assert_eq!((&one["servers"], &two["servers"]), (&1.into(), &2.into()));
+    for figure in ["watches", "requestsPerSecond", "eventsPerSecond"] {
+        let of = |document: &Value| document["totals"]["now"][figure].as_f64().unwrap();
+        let (one, two) = (of(&one), of(&two));
+        assert!((two - 2.0 * one).abs() < 1e-6, "{figure}: {one} and {two}");
+    }
+    let notes = two["notes"].to_string();
+    for (name, side) in [(&c0, "--after"), (&c1, "--before")] {
+        let note = format!("{name} is left out: no file of {side} is of the same process");
+        assert!(notes.contains(&note), "{notes}");
+    }
+}
+
+#[test]
 fn files_that_cannot_be_used_are_named() {
     let [before, after] = ["before.txt", "after.txt"].map(captured);
     let folder = new_folder();
