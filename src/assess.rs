@@ -1,13 +1,15 @@
 //! `kube-fanout assess`: what a gateway would take off the API servers, from their metrics and audit logs (docs/ASSESS.md).
 //!
 //! Files are read here and in `audit_files`; all else is calculation. `lines` bounds what is read, `exposition` and `scrape` read metrics,
-//! `audit_entry` and `usage` audit logs. `servers` makes rates of counters, `readers` divides them among clients, which `client` knows,
-//! `assumptions` has what gateways ask, `estimate` brings both together. `document` is the result, `table` and `page` show it.
+//! `audit_entry`, `cloud_entry` and `usage` audit logs. `servers` makes rates of counters, `readers` divides them among clients, which
+//! `client` knows, `assumptions` has what gateways ask, `estimate` brings both together. `document` is the result, `table` and `page` show
+//! it.
 
 mod assumptions;
 mod audit_entry;
 mod audit_files;
 mod client;
+mod cloud_entry;
 mod columns;
 mod document;
 mod estimate;

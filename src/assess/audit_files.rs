@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::audit_entry::{AuditedRead, entry};
+use super::audit_entry::AuditedRead;
+use super::cloud_entry::cloud_entry;
 use super::lines::{FileLine, LineProblems, LineReader};
 use super::read_error::ReadError;
 use super::usage::{AuditUsage, UsageSums};
@@ -107,7 +108,7 @@ impl AuditFile {
             match line {
                 FileLine::TooLong => self.problems.note(number, "longer than 1 MiB"),
                 FileLine::Whole(b"") => {}
-                FileLine::Whole(text) | FileLine::Cut(text) => match entry(text) {
+                FileLine::Whole(text) | FileLine::Cut(text) => match cloud_entry(text) {
                     Ok(entry) => return Some(entry),
                     Err(error) => self.problems.note(number, error),
                 },

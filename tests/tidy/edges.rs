@@ -222,6 +222,7 @@ const PURE: &[&str] = &[
     "src/assess/assumptions",
     "src/assess/audit_entry",
     "src/assess/client",
+    "src/assess/cloud_entry",
     "src/assess/columns",
     "src/assess/document",
     "src/assess/estimate",

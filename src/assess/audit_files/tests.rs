@@ -69,6 +69,15 @@ fn bad_lines_are_counted_and_the_first_is_named() {
 }
 
 #[test]
+fn lines_of_clouds_count_and_what_else_they_keep_is_a_bad_line() {
+    let dated = format!("2026-11-29T08:42:10Z {}", list("a", 10));
+    let other = "{\"properties\":{\"log\":\"started\"}}\n";
+    let text = dated + other + &list("b", 20);
+    let note = "1 line was left out: line 2: not an audit event";
+    check(&[file("clouds", text.as_bytes())], 2, 10.0, &[note]);
+}
+
+#[test]
 fn what_comes_before_the_end_of_a_cut_file_counts() {
     // Many lines that differ, so that whole blocks lie before the cut.
     let text: String = (0..20_000)
