@@ -1,4 +1,4 @@
-//! Lines made after the clouds' documentation.
+//! Lines as clouds write them, made by hand.
 
 use super::super::audit_entry::{ReadProgress, WatchScope};
 use super::*;

@@ -9,6 +9,7 @@
 
 mod arrival;
 mod catch_up;
+mod checksum;
 mod event;
 mod objects;
 mod rewind;
@@ -24,6 +25,7 @@ use std::time::Instant;
 
 pub use arrival::{Arrival, WriteAge};
 pub use catch_up::CatchUp;
+pub use checksum::Checksum;
 pub use event::Event;
 pub use objects::{
     BlockFormat, Chunk, ChunksMemory, DeflateBlock, LengthForm, MapPosition, ObjectMap,

@@ -9,6 +9,7 @@
 //! Start with [`Hub`], whose documentation says why a watch that joins during a dispatch misses nothing, then read [`View`].
 
 mod bookmark;
+mod compressed;
 mod end_schedule;
 mod hub;
 mod object_format;
@@ -21,6 +22,7 @@ mod waiters;
 pub mod walk;
 
 pub use bookmark::{BookmarkTemplate, JsonTemplate, Marker, ProtobufTemplate};
+pub use compressed::{BatchBlock, CompressedWatch, REACH, SYNC, stored_head};
 pub use end_schedule::EndSchedule;
 pub use hub::{Hub, HubPosition, ServedResource, ViewSubscription};
 pub use object_format::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};

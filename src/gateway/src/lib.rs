@@ -202,6 +202,7 @@ impl Gateway {
         let is_answering = discovery.is_ok();
         let files = open_files(settings.admission.connections_max);
         let requests_per_goaway = settings.requests_per_goaway;
+        let compress_watches = settings.compress_watches;
         let exempt = &settings.exempt;
         let users = Users::new(exempt.users.clone(), exempt.groups.clone());
         let callers = callers::callers(&settings.auth, &client, &metrics, users.clone())?;
@@ -236,7 +237,9 @@ impl Gateway {
         let registry = Arc::new(registry.with_operators(limits));
         learn_at_start(&registry, is_answering).await;
         let service = service(&registry, &metrics, callers.as_ref(), users);
-        let service = service.rebalanced(requests_per_goaway);
+        let service = service
+            .rebalanced(requests_per_goaway)
+            .compressing(compress_watches);
         Ok(Self {
             registry,
             metrics,

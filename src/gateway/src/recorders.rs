@@ -382,6 +382,11 @@ impl WatchRecorder for StreamRecorder {
         self.metrics.watch_bytes.add(bytes);
     }
 
+    fn compressed(&self, before: u64, after: u64) {
+        self.metrics.watch_gzip_input.add(before);
+        self.metrics.watch_gzip_sent.add(after);
+    }
+
     fn delayed(&self, by: Duration, clients: u64) {
         self.metrics.lag.observe_many(by, clients);
     }

@@ -9,6 +9,7 @@
 mod audit_id;
 mod buf_list;
 pub mod continue_token;
+pub mod gzip;
 pub mod handover;
 pub mod indent;
 pub mod relay;

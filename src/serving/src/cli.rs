@@ -27,8 +27,8 @@ pub use apiserver::ApiserverFlags;
 pub use assess::AssessFlags;
 pub use check::{CheckCategory, CheckFlags};
 pub use choices::{
-    AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, UpstreamAuthorizers,
-    choice_name,
+    AuthMode, AuthorizationMode, CompressWatches, LogFormat, LogLevel, OutputFormat,
+    UpstreamAuthorizers, choice_name,
 };
 pub use defaults::*;
 pub use demo::DemoFlags;

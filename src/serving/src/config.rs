@@ -41,8 +41,8 @@ use std::ffi::OsString;
 use crate::cli::{self, Command, ConfigAction, Flags};
 
 pub use crate::cli::{
-    AuthMode, AuthorizationMode, CheckCategory, LogFormat, LogLevel, ObjectCount, OutputFormat,
-    Ratio, ReviewBudget, UpstreamAuthorizers,
+    AuthMode, AuthorizationMode, CheckCategory, CompressWatches, LogFormat, LogLevel, ObjectCount,
+    OutputFormat, Ratio, ReviewBudget, UpstreamAuthorizers,
 };
 pub use assess::AssessSettings;
 pub use audit::{AuditOutput, AuditSettings};

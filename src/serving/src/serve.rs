@@ -44,6 +44,7 @@ mod service;
 mod shadow;
 mod side;
 mod unhandled;
+mod watch_compression;
 
 pub use body::{AnswerBody, MeasuredList};
 pub use client_name::forwarded_client;

@@ -14,6 +14,7 @@
 mod body;
 mod bookmarks;
 mod catch_up;
+mod compression;
 mod connection_recall;
 mod cursor;
 pub(crate) mod delivery;
@@ -41,6 +42,8 @@ use crate::cache::Epoch;
 use crate::resource::ResourceVersion;
 use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
 pub use catch_up::can_catch_up;
+pub(crate) use compression::WatchCompression;
+pub use compression::{GzipReaders, GzipTrial};
 pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
 pub(crate) use cursor::{CursorStep, SharedBatches, TimerAction, WatchCursor};
 pub(crate) use guards::WatchGuards;
@@ -93,6 +96,13 @@ impl Watch {
     #[must_use]
     pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
         self.cursor.guards.lease = lease;
+        self
+    }
+
+    /// Sends the watch as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
+    #[must_use]
+    pub fn compressed(mut self, watches_min: usize, trial: GzipTrial) -> Self {
+        self.cursor.compress(watches_min, trial);
         self
     }
 

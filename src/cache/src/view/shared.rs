@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::bookmark::{BookmarkTemplate, Marker};
+use super::compressed::{CompressedBatches, CompressedWatch};
 use super::end_schedule::EndSchedule;
 use super::projection::{Projection, ProjectionError};
 use super::selector_index::{IndexPosition, Number};
@@ -83,6 +84,7 @@ pub(super) struct ViewCore {
     /// Only such a watch and the writer take the lock.
     batch_starts: Mutex<BatchStarts>,
     waiters: Arc<WaiterList>,
+    compressed: Arc<CompressedBatches>,
     closed: Flag,
     /// Set when the view's watches are to end one after the other.
     end_schedule: OnceLock<Arc<EndSchedule>>,
@@ -197,6 +199,12 @@ impl View {
     #[cfg(test)]
     pub(super) const fn core(&self) -> &Arc<ViewCore> {
         &self.core
+    }
+
+    /// A watch that gets the batches compressed. Those that fewer than `watches_min` such watches get are not.
+    #[must_use]
+    pub fn compress(&self, watches_min: usize) -> CompressedWatch {
+        CompressedWatch::new(&self.core.compressed, watches_min)
     }
 
     /// The number of the next batch: the cursor of a watch that joins now.
@@ -347,6 +355,7 @@ impl ViewWriter {
             batches: Arc::clone(batches.ring()),
             batch_starts: Mutex::default(),
             waiters: Arc::default(),
+            compressed: Arc::default(),
             closed: Flag::default(),
             end_schedule: OnceLock::new(),
             unwatched: OnceLock::new(),

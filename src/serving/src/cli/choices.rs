@@ -27,6 +27,18 @@ pub enum UpstreamAuthorizers {
     Opaque,
 }
 
+/// Which watches are compressed, of those whose clients accept gzip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CompressWatches {
+    /// All but those of Secrets, and of clients that would read events late or not at all
+    Auto,
+    /// None
+    Never,
+    /// All
+    Always,
+}
+
 /// How requests are authorized; the values are spelled like kube-apiserver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthorizationMode {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::choices::{AuthMode, LogFormat, LogLevel, UpstreamAuthorizers};
+use super::choices::{AuthMode, CompressWatches, LogFormat, LogLevel, UpstreamAuthorizers};
 use super::words::{ByteLen, ObjectCount, Percentage, Ratio, ReviewBudget, TimeSpan};
 
 /// The fewest with which one may be gone.
@@ -77,6 +77,8 @@ pub const CONNECTIONS_MAX: usize = 0;
 pub const WATCHES_MAX: usize = 250_000;
 /// Enough to saturate any network even if some clients are slow. Each list holds about 300 KiB, mostly in the kernel.
 pub const LISTS_MAX: usize = 256;
+/// A fifth of the bytes for the CPU of one event in a hundred.
+pub const COMPRESS_WATCHES: CompressWatches = CompressWatches::Auto;
 /// Never: a single replica has nobody to send clients to.
 pub const REQUESTS_PER_GOAWAY: usize = 0;
 /// No bound: how much memory the caches need is not known in advance, so the operator must choose it.

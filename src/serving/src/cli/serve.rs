@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::choices::{AuthMode, UpstreamAuthorizers};
+use super::choices::{AuthMode, CompressWatches, UpstreamAuthorizers};
 use super::defaults::{
-    ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, CACHE_RESOURCES, CONNECTIONS_MAX, DRIFT_INTERVAL,
-    IDLE_RESOURCE_TIMEOUT, LISTEN, LISTS_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES,
-    REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL, RELAY_PERCENT,
-    REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
-    REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, REVIEW_BUDGET, RING_AGE_MIN,
-    RING_BYTES_MAX, SERVING, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
+    ADMIN_LISTEN, AUTH, AUTH_ALLOW_TTL, CACHE_RESOURCES, COMPRESS_WATCHES, CONNECTIONS_MAX,
+    DRIFT_INTERVAL, IDLE_RESOURCE_TIMEOUT, LISTEN, LISTS_MAX, MEMORY_MAX, OTLP_RATIO,
+    PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL,
+    RELAY_PERCENT, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
+    REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, REVIEW_BUDGET,
+    RING_AGE_MIN, RING_BYTES_MAX, SERVING, STALENESS_BOUND, UPSTREAM_AUTHORIZERS, WATCHES_MAX,
 };
 use super::words::{ByteLen, Percentage, Ratio, ReviewBudget, TimeSpan};
 
@@ -304,6 +304,11 @@ pub struct ServeFlags {
     /// Open streams continue. kube-apiserver's `--goaway-chance` is 1 divided by this.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = REQUESTS_PER_GOAWAY)]
     pub requests_per_goaway: usize,
+    /// Which watches are compressed with gzip, of those whose clients accept it.
+    ///
+    /// docs/PROTOCOL.md#57-gzip says what `auto` leaves out.
+    #[arg(long, value_name = "WHICH", help_heading = "Admission", value_enum, default_value_t = COMPRESS_WATCHES)]
+    pub compress_watches: CompressWatches,
     /// The percentage of nodes whose relay sends the node's clients here; the others go to the API servers.
     ///
     /// Which nodes these are depends on their names only: docs/HOWTO.md#relays-on-nodes. The same for all gateways that a relay knows.

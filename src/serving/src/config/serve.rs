@@ -106,6 +106,7 @@ impl ServeSettings {
             },
             forwards: ForwardLimits::default(),
             requests_per_goaway: flags.requests_per_goaway,
+            compress_watches: flags.compress_watches,
             relay_percent: flags.relay_percent,
             traces: TraceSettings::resolve(&flags)?,
         })

@@ -11,7 +11,7 @@ use super::patterns::{CacheLists, ResourcePattern};
 use super::serving_rules::ServingRules;
 use super::traces::TraceSettings;
 use super::transport::ListenTransport;
-use crate::cli::Percentage;
+use crate::cli::{CompressWatches, Percentage};
 use crate::resource::Gvr;
 
 /// Settings of the gateway.
@@ -65,6 +65,8 @@ pub struct ServeSettings {
     pub forwards: ForwardLimits,
     /// One in this many requests over HTTP/2, at random, ends its connection; 0 for none.
     pub requests_per_goaway: usize,
+    /// Which watches are compressed.
+    pub compress_watches: CompressWatches,
     /// The nodes whose relay sends clients here.
     pub relay_percent: Percentage,
     /// Where spans are sent; `None` for nowhere.

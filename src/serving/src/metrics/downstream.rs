@@ -49,8 +49,12 @@ pub struct DownstreamMetrics {
     pub watches: IntGauge,
     /// Events written to clients.
     pub watch_events: ShardedCounter,
-    /// Bytes of these events.
+    /// Bytes of these events, before compression.
     pub watch_bytes: ShardedCounter,
+    /// Bytes of events and bookmarks that were sent as gzip, before compression.
+    pub watch_gzip_input: ShardedCounter,
+    /// The same, as they were sent.
+    pub watch_gzip_sent: ShardedCounter,
     /// Watches that ended, by reason.
     pub stream_ends: ByLabel<WatchEnd>,
     /// Watches that fell out of the history.
@@ -130,6 +134,8 @@ pub(super) struct DownstreamFamilies {
     watches: IntGaugeVec,
     watch_events: ShardedCounters,
     watch_bytes: ShardedCounters,
+    watch_gzip_input: ShardedCounters,
+    watch_gzip_sent: ShardedCounters,
     list_objects: IntCounterVec,
     list_blocks_made: IntCounterVec,
     list_blocks_shared: IntCounterVec,
@@ -166,7 +172,17 @@ impl DownstreamFamilies {
             )?,
             watch_bytes: add.sharded(
                 "watch_bytes_total",
-                "Bytes of watch events written to clients.",
+                "Bytes of watch events written to clients, before compression.",
+                labels,
+            )?,
+            watch_gzip_input: add.sharded(
+                "watch_gzip_input_bytes_total",
+                "Bytes of events and bookmarks of watches that were sent as gzip, before compression.",
+                labels,
+            )?,
+            watch_gzip_sent: add.sharded(
+                "watch_gzip_sent_bytes_total",
+                "Bytes of events and bookmarks of watches that were sent as gzip, as they were sent.",
                 labels,
             )?,
             list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
@@ -240,7 +256,12 @@ impl DownstreamFamilies {
         ] {
             let _ = counters.remove_label_values(values);
         }
-        for counters in [&self.watch_events, &self.watch_bytes] {
+        for counters in [
+            &self.watch_events,
+            &self.watch_bytes,
+            &self.watch_gzip_input,
+            &self.watch_gzip_sent,
+        ] {
             counters.forget(values);
         }
         self.lag.forget(values);
@@ -269,6 +290,8 @@ impl DownstreamFamilies {
             watches: self.watches.with_label_values(&with_verb(VerbLabel::Watch)),
             watch_events: self.watch_events.of(values),
             watch_bytes: self.watch_bytes.of(values),
+            watch_gzip_input: self.watch_gzip_input.of(values),
+            watch_gzip_sent: self.watch_gzip_sent.of(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
             expired_starts: self.expired_starts.with_label_values(values),
@@ -292,6 +315,8 @@ pub struct ListenerMetrics {
     pub bad_requests: ByLabel<BadRequest>,
     /// Requests refused because of their caller, by reason.
     pub auth_refusals: ByLabel<AuthRefusal>,
+    /// Watches that were not compressed because their clients do not seem to read gzip.
+    pub gzip_unread: IntCounter,
     /// Requests that clients cancelled before the response began.
     pub request_aborts: IntCounter,
     /// Connections on which responses were cut because their clients did not read them in time.
@@ -326,6 +351,10 @@ impl ListenerMetrics {
                 "auth_refusals_total",
                 "Requests that the gateway refused because of their caller, by reason.",
                 "reason",
+            )?,
+            gzip_unread: add.counter(
+                "watch_gzip_unread_total",
+                "Watches that were not compressed although their clients accept gzip, because these had left compressed ones at once.",
             )?,
             request_aborts: add.counter(
                 "request_aborts_total",

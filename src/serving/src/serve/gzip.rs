@@ -4,14 +4,12 @@
 
 mod compressor;
 mod encoder;
-mod member;
 
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
 pub use compressor::{BlockCompressor, CompressError};
 pub use encoder::Encoder;
-pub use member::GzipMember;
 
 /// Bodies up to this length, in bytes, are not compressed.
 pub const PLAIN_LEN_MAX: usize = 128 << 10;

@@ -240,7 +240,7 @@ impl Service {
         if request.takes_gzip {
             let mut check = list.length_check(PLAIN_LEN_MAX);
             if run_in_steps(|| check.step()).await {
-                let compressor = self.compressor.for_peer(read.authorized.peer);
+                let compressor = self.compressors.blocks.for_peer(read.authorized.peer);
                 let list = CompressedList::new(list, compressor);
                 let body = streamed(ListStream::Compressed(list), metrics);
                 return Ok(gzipped(with_content_type(media_type, body)));
@@ -314,7 +314,13 @@ impl Service {
                 let permission = authorized.permission.as_ref();
                 let lease = permission.map(|permission| permission.lease.hold());
                 let watch = watch.holding(Some(watch_permit), list_permit).leased(lease);
+                let compressor = &self.compressors.watches;
+                let (watch, is_gzip) =
+                    compressor.compressed(watch, &authorized.request, &self.metrics);
                 let mut response = streamed(AnswerBody::Watch(Box::new(watch)))?;
+                if is_gzip {
+                    response = gzipped(response);
+                }
                 if is_catch_up {
                     let value = HeaderValue::from_static("latest-state");
                     response.headers_mut().insert(CATCH_UP_HEADER, value);

@@ -3,6 +3,7 @@
 use http::{HeaderValue, Method};
 use tokio::time::Instant;
 
+use super::client_name::agent;
 use super::client_request::ClientRequest;
 use super::gzip::accepts_gzip;
 use super::request_timeout::{LIMIT, RequestTimeout};
@@ -27,6 +28,8 @@ pub(super) struct ReadRequest {
     /// The format of error responses; `None` if only upstream can write it.
     pub(super) status_form: Option<StatusForm>,
     pub(super) takes_gzip: bool,
+    /// The `User-Agent` of a watch that accepts gzip.
+    pub(super) gzip_agent: Option<Box<str>>,
     /// The upgrade of a watch that requests WebSocket.
     pub(super) socket: Option<WebSocketUpgrade>,
     pub(super) started: Instant,
@@ -73,13 +76,16 @@ impl ReadRequest {
         if !gates.shards {
             options.shard_selector.clear();
         }
+        let takes_gzip = accepts_gzip(http.headers());
         let started = Instant::now();
         Some(Box::new(Self {
             path: path.clone(),
             verb,
             options,
             status_form: info.refusal_form(),
-            takes_gzip: accepts_gzip(http.headers()),
+            takes_gzip,
+            gzip_agent: (takes_gzip && verb == Verb::Watch && socket.is_none())
+                .then(|| agent(http.headers()).into()),
             socket,
             started,
             deadline: match timeout {
@@ -100,6 +106,7 @@ impl ReadRequest {
             options: self.options.clone(),
             status_form: self.status_form,
             takes_gzip: false,
+            gzip_agent: None,
             socket: None,
             started,
             deadline: (self.verb == Verb::List).then(|| started + LIMIT),

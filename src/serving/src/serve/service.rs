@@ -8,9 +8,11 @@ use super::body::AnswerBody;
 use super::connection_table::ConnectionTable;
 use super::gzip::BlockCompressor;
 use super::resources::Resources;
+use super::watch_compression::WatchCompressor;
 use crate::admission::Admission;
 use crate::audit::Audit;
 use crate::auth::guard::Guard;
+use crate::config::CompressWatches;
 use crate::fairness::queued_permits::QueuedPermits;
 use crate::fairness::{Permits, Users};
 use crate::metrics::{BadRequest, ListenerMetrics};
@@ -30,12 +32,18 @@ pub(super) struct RuledReads {
     pub(super) shadow: Shadow,
 }
 
+/// Compresses lists and watches.
+pub(super) struct Compressors {
+    pub(super) blocks: BlockCompressor,
+    pub(super) watches: WatchCompressor,
+}
+
 /// Answers requests from caches, or forwards them. Cloning is cheap; clones share everything.
 #[derive(Clone)]
 pub struct Service {
     pub(super) resources: Arc<dyn Resources>,
     pub(super) metrics: Arc<ListenerMetrics>,
-    pub(super) compressor: BlockCompressor,
+    pub(super) compressors: Arc<Compressors>,
     pub(super) admission: Admission,
     /// `None` means that callers are neither authenticated nor authorized.
     pub(super) guard: Option<Guard>,
@@ -66,11 +74,14 @@ impl Service {
     ) -> Self {
         // Compress on half of the cores, so that the other half can serve.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let compressor = BlockCompressor::new(cores / 2);
+        let compressors = Compressors {
+            blocks: BlockCompressor::new(cores / 2),
+            watches: WatchCompressor::new(CompressWatches::Auto),
+        };
         Self {
             resources,
             metrics: Arc::new(metrics),
-            compressor,
+            compressors: Arc::new(compressors),
             admission,
             guard: None,
             audit: None,
@@ -87,6 +98,19 @@ impl Service {
     #[must_use]
     pub fn bounded(self, admission: Admission) -> Self {
         Self { admission, ..self }
+    }
+
+    /// Sends these watches as gzip, if their clients accept it.
+    #[must_use]
+    pub fn compressing(self, which: CompressWatches) -> Self {
+        let compressors = Compressors {
+            blocks: self.compressors.blocks.clone(),
+            watches: WatchCompressor::new(which),
+        };
+        Self {
+            compressors: Arc::new(compressors),
+            ..self
+        }
     }
 
     /// Authenticates and authorizes callers: for what memory may answer, before anything else is done.

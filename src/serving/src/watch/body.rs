@@ -54,9 +54,7 @@ impl Body for Watch {
         this.cursor.arm_lease(context.waker());
         this.cursor.arm_recall(context.waker());
         this.cursor.follow_recall(context.waker());
-        if this.cursor.is_revoked() || this.is_overdue(context) {
-            return Poll::Ready(None);
-        }
+        let _ = this.cursor.is_revoked() || this.is_overdue(context);
         let mut is_armed = false;
         loop {
             match this.cursor.next() {
@@ -79,15 +77,14 @@ impl Body for Watch {
                 return Poll::Pending;
             }
             match this.cursor.on_timer(Instant::now()) {
-                TimerAction::Ended => return Poll::Ready(None),
-                TimerAction::Bookmark(line) => return frame(line.into()),
-                TimerAction::Nothing => {}
+                TimerAction::Bookmark(line) => return frame(line),
+                TimerAction::Ended | TimerAction::Nothing => {}
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.cursor.end().is_some()
+        self.cursor.is_over()
     }
 }
 

@@ -1,6 +1,9 @@
 //! The position of one client in its watch. Reads the snapshot, the history and the shared view, in this order. Has no socket and
 //! no timer: [`Watch`](super::Watch) or a delivery worker drives it.
 
+mod ends;
+mod step;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Waker;
@@ -8,23 +11,23 @@ use std::task::Waker;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::catch_up::can_catch_up;
+use super::compression::{GzipTrial, WatchCompression};
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::guards::WatchGuards;
 use super::lifetime::WatchLifetime;
 use super::limits::{FRAMES, FrameLimits};
 use super::progress::ReadStage;
-use super::recorder::{OldestArrivals, WatchRecorder, WatchTotals, end_of_dropped};
+use super::recorder::{OldestArrivals, WatchRecorder};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
 use crate::cache::{Epoch, Sequence};
 use crate::metrics::WatchEnd;
 use crate::protocol::BufList;
-use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::view::{Marker, ServedResource, View, ViewSubscription, WatchWaiter, filtered};
+pub(crate) use step::{CursorStep, SharedBatches, TimerAction};
 
 /// The position of one client in its watch.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(crate) struct WatchCursor {
     /// The version that the client has; events up to it are not sent.
     pub(super) known: ResourceVersion,
     sent: SentEvents,
+    /// `None` for a client that gets events as they are.
+    compression: Option<Box<WatchCompression>>,
     pub(super) lifetime: WatchLifetime,
     pub(super) guards: WatchGuards,
 }
@@ -66,38 +71,6 @@ struct SentEvents {
     version: ResourceVersion,
     events: u64,
     bytes: u64,
-}
-
-/// The next thing to do for a client.
-#[derive(Debug)]
-pub(crate) enum CursorStep {
-    Frame(BufList),
-    /// Wait until woken.
-    Nothing,
-    /// Nothing found yet, but there is more to search. Continue after other tasks have run; no waker is called for that.
-    Unfinished,
-    Over,
-}
-
-/// What to do when the timer fires.
-#[derive(Debug)]
-pub(crate) enum TimerAction {
-    /// The deadline is reached and the stream has ended.
-    Ended,
-    Bookmark(Bytes),
-    /// Nothing is due; there may be events.
-    Nothing,
-}
-
-/// Batches that are sent to several clients at once.
-pub(crate) struct SharedBatches {
-    /// The batch after them.
-    pub(crate) to: Sequence,
-    /// The sequence of their last event.
-    pub(crate) last: Sequence,
-    pub(crate) last_version: ResourceVersion,
-    pub(crate) events: u64,
-    pub(crate) bytes: u64,
 }
 
 impl WatchCursor {
@@ -137,9 +110,16 @@ impl WatchCursor {
                 events: 0,
                 bytes: 0,
             },
+            compression: None,
             lifetime: WatchLifetime::new(timing, known),
             guards: WatchGuards::default(),
         }
+    }
+
+    /// Sends events as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
+    pub(super) fn compress(&mut self, watches_min: usize, trial: GzipTrial) {
+        let compression = WatchCompression::new(&self.view, watches_min, trial);
+        self.compression = Some(Box::new(compression));
     }
 
     /// Holds the permit of the watch until it ends, and the permit of its initial events until these are sent.
@@ -223,6 +203,11 @@ impl WatchCursor {
             && self.lifetime.end.is_none()
     }
 
+    /// How the events are compressed, if they are.
+    pub(crate) fn compression(&mut self) -> Option<&mut WatchCompression> {
+        self.compression.as_deref_mut()
+    }
+
     /// Moves on before shared batches are sent. The caller counts events and bytes, and calls [`Self::note_taken`].
     pub(crate) fn advance(&mut self, batches: SharedBatches) {
         self.cursor = batches.to;
@@ -237,9 +222,10 @@ impl WatchCursor {
         matches!(&self.before_history, Some(BeforeHistory::First(first)) if !first.is_done())
     }
 
-    /// Why the stream has ended, once it has.
-    pub(crate) fn end(&self) -> Option<WatchEnd> {
-        self.lifetime.end
+    /// Whether the stream has ended, and all of it has been returned.
+    pub(crate) fn is_over(&self) -> bool {
+        let compression = self.compression.as_ref();
+        self.lifetime.end.is_some() && !compression.is_some_and(|it| it.is_open())
     }
 
     /// Ends the stream. The first reason counts.
@@ -311,8 +297,10 @@ impl WatchCursor {
         if let Some(end) = self.lifetime.due_end(now) {
             return self.end_scheduled(end);
         }
-        self.bookmark(now)
-            .map_or(TimerAction::Nothing, TimerAction::Bookmark)
+        match self.bookmark(now) {
+            Some(bookmark) => TimerAction::Bookmark(self.encoded(bookmark.into())),
+            None => TimerAction::Nothing,
+        }
     }
 
     /// Ends the stream, with a last bookmark if the client allows bookmarks. If the client does not have all events yet, they come first.
@@ -326,7 +314,10 @@ impl WatchCursor {
             bookmark = self.bookmark_at(reached.max(self.sent.version));
         }
         self.end_as(end);
-        bookmark.map_or(TimerAction::Ended, TimerAction::Bookmark)
+        match bookmark {
+            Some(bookmark) => TimerAction::Bookmark(self.encoded(bookmark.into())),
+            None => TimerAction::Ended,
+        }
     }
 
     /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
@@ -343,6 +334,30 @@ impl WatchCursor {
 
     /// The next frame, or what to wait for. Call it when the connection has taken the last frame.
     pub(crate) fn next(&mut self) -> CursorStep {
+        let step = self.next_events();
+        let Some(compression) = &mut self.compression else {
+            return step;
+        };
+        let sent = match step {
+            CursorStep::Frame(events) => return CursorStep::Frame(self.encoded(events)),
+            CursorStep::Nothing | CursorStep::Unfinished => compression.begin().map(BufList::from),
+            CursorStep::Over => compression.end(),
+        };
+        sent.map_or(step, CursorStep::Frame)
+    }
+
+    /// Events for this client alone, as they are sent.
+    fn encoded(&mut self, events: BufList) -> BufList {
+        let Some(compression) = &mut self.compression else {
+            return events;
+        };
+        let len = events.len() as u64;
+        let sent = compression.alone(events);
+        self.recorder.compressed(len, sent.len() as u64);
+        sent
+    }
+
+    fn next_events(&mut self) -> CursorStep {
         self.note_taken();
         if self.lifetime.end.is_some() {
             return CursorStep::Over;
@@ -529,39 +544,6 @@ impl WatchCursor {
         CursorStep::Frame(buf)
     }
 
-    /// Ends the stream at an event that cannot be projected to its format, as upstream does.
-    fn end_unprojectable(&mut self) -> CursorStep {
-        self.lifetime.end = Some(WatchEnd::CacheGone);
-        CursorStep::Over
-    }
-
-    /// Ends the stream of a client that fell out of the history. If it can catch up, it need not list: the stream ends without 410, and the
-    /// client watches again from its last version. Clients expect that only of a stream that had events.
-    fn end_behind(&mut self) -> CursorStep {
-        let can_catch_up = self.served.cache.keeps_tombstones() && can_catch_up(self.selector());
-        if can_catch_up && self.sent.events > 0 {
-            self.end_as(WatchEnd::Lagged);
-            return CursorStep::Over;
-        }
-        CursorStep::Frame(self.end_lagged())
-    }
-
-    /// Ends the stream of a client that fell out of the history; returns its last event.
-    fn end_lagged(&mut self) -> BufList {
-        self.lifetime.end = Some(WatchEnd::Lagged);
-        self.expired_event()
-    }
-
-    fn expired_event(&self) -> BufList {
-        let cache = &self.served.cache;
-        let floor = cache.snapshot().map_or(self.known, |snapshot| {
-            crate::cache::floor(&snapshot, cache.history())
-        });
-        Status::expired_watch(self.known, floor)
-            .error_event(self.view.encoding())
-            .into()
-    }
-
     /// A bookmark, if one is due and the client has all events up to its version.
     fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
         let deadline = self.lifetime.deadline;
@@ -607,23 +589,5 @@ impl WatchCursor {
         let bookmark = self.view.bookmark(&template, version, Marker::None);
         // If the bookmark cannot be projected, send none.
         bookmark.ok()
-    }
-}
-
-impl Drop for WatchCursor {
-    fn drop(&mut self) {
-        let end = self.lifetime.end.unwrap_or_else(end_of_dropped);
-        let SentEvents { events, bytes, .. } = self.sent;
-        let place = self.guards.place.as_ref();
-        if let Some(place) = place {
-            place.end(end, events, Instant::now().into_std());
-            place.count_bytes(bytes);
-        }
-        self.recorder.ended(WatchTotals {
-            end,
-            client: place.map(TableRegistration::client),
-            events,
-            bytes,
-        });
     }
 }

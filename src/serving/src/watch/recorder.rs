@@ -36,6 +36,8 @@ pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
     fn caught_up(&self) {}
     /// Called when events are sent, with their number and length.
     fn delivered(&self, _events: u64, _bytes: u64) {}
+    /// Called when events or bookmarks are sent as gzip, with their length before and after.
+    fn compressed(&self, _before: u64, _after: u64) {}
     /// Called when a batch is sent that was published while the stream was open, with the time since its arrival and the number
     /// of clients. For a client that is behind and reads the history, called once per frame, for the frame's oldest event.
     fn delayed(&self, _by: Duration, _clients: u64) {}

@@ -682,7 +682,7 @@ impl RandomClient {
             promised[..events.len().min(promised.len())],
             "seed {seed}"
         );
-        if self.client.body.cursor.end().is_none() {
+        if !self.client.body.cursor.is_over() {
             assert_eq!(
                 events.len(),
                 promised.len(),
@@ -775,7 +775,7 @@ async fn polling_at_any_time_yields_the_exact_history_or_410() {
                 );
             }
             subject.check(&scene.world, seed);
-            lagged += usize::from(subject.client.body.cursor.end().is_some());
+            lagged += usize::from(subject.client.body.cursor.is_over());
         }
     }
     assert!(lagged > 0, "some clients must fall out of the history");

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::cache::{BlockFormat, Chunk, DeflateBlock, MapPosition, ObjectMap};
 use crate::fairness::Peer;
+use crate::protocol::gzip::GzipMember;
 use crate::resource::{Object, ObjectParts};
 
 #[track_caller]

@@ -18,8 +18,9 @@ use super::step::{Budget, wake_if_pending};
 use super::{ListBody, ListPhase};
 use crate::cache::DeflateBlock;
 use crate::protocol::BufList;
+use crate::protocol::gzip::GzipMember;
 use crate::resource::Object;
-use crate::serve::gzip::{BlockCompressor, CompressError, Encoder, GzipMember};
+use crate::serve::gzip::{BlockCompressor, CompressError, Encoder};
 
 /// How many blocks of a list were compressed for it, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

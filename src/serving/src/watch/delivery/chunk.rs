@@ -1,14 +1,16 @@
 //! Chunked transfer coding (RFC 9112 §7.1): chunks for one client, and chunks shared by all clients at the same position.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use crate::cache::{Arrival, Lagged, Sequence};
+use crate::cache::{Arrival, Checksum, Lagged, Sequence};
 use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
-use crate::view::View;
+use crate::view::{BatchBlock, View};
+use crate::watch::WatchCompression;
 
 /// The last chunk of a body without trailers.
 pub(super) const LAST: &[u8] = b"0\r\n\r\n";
@@ -45,24 +47,38 @@ pub(super) struct SharedChunk {
     pub(super) len: u64,
     /// When each of its batches arrived from upstream.
     pub(super) arrivals: SmallVec<[Arrival; 1]>,
+    frames: SmallVec<[Bytes; 4]>,
+    /// As most clients get it.
+    plain: FramedChunk,
+    /// As clients that accept gzip get it, once one is reached.
+    compressed: Option<CompressedChunk>,
+    len_max: usize,
+}
+
+/// What is written to a client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FramedChunk {
     /// With the framing of HTTP/1.1's chunked encoding.
     pub(super) buf: BufList,
     /// Without it.
     pub(super) unframed: BufList,
 }
 
+/// A chunk as gzip.
+#[derive(Debug, Default)]
+struct CompressedChunk {
+    blocks: SmallVec<[Arc<BatchBlock>; 4]>,
+    sum: Checksum,
+    /// By the number of blocks that refer to nothing before them.
+    forms: SmallVec<[(usize, FramedChunk); 1]>,
+    /// Length of what was sent.
+    sent: u64,
+    clients: u64,
+}
+
 impl SharedChunk {
-    /// Reads the batches at `from`, up to about `len_max` bytes and at least one; `None` if there are none.
-    ///
-    /// # Errors
-    /// [`Lagged`] if the view no longer has these batches.
-    pub(super) fn read(
-        view: &View,
-        from: Sequence,
-        len_max: usize,
-    ) -> Result<Option<Self>, Lagged> {
-        let mut frames: SmallVec<[Bytes; 4]> = SmallVec::new();
-        let mut chunk = Self {
+    pub(super) fn empty(from: Sequence, len_max: usize) -> Self {
+        Self {
             from,
             to: from,
             has_more: false,
@@ -73,14 +89,28 @@ impl SharedChunk {
             events: 0,
             len: 0,
             arrivals: SmallVec::new(),
-            buf: BufList::default(),
-            unframed: BufList::default(),
-        };
+            frames: SmallVec::new(),
+            plain: FramedChunk::default(),
+            compressed: None,
+            len_max,
+        }
+    }
+
+    /// Reads the batches at `from`, up to about `len_max` bytes and at least one; `None` if there are none.
+    ///
+    /// # Errors
+    /// [`Lagged`] if the view no longer has these batches.
+    pub(super) fn read(
+        view: &View,
+        from: Sequence,
+        len_max: usize,
+    ) -> Result<Option<Self>, Lagged> {
+        let mut chunk = Self::empty(from, len_max);
         let mut len = 0;
         // Batches after this head wake the group again.
         let head = view.head();
         chunk.to = view.read(from, |batch| {
-            if frames.is_empty() {
+            if chunk.frames.is_empty() {
                 chunk.first = batch.first;
             }
             chunk.last = batch.last;
@@ -89,39 +119,109 @@ impl SharedChunk {
             chunk.events += batch.count as u64;
             chunk.arrivals.push(batch.arrival);
             len += batch.frames.len();
-            frames.push(batch.frames.clone());
+            chunk.frames.push(batch.frames.clone());
             if len >= len_max {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         })?;
-        if frames.is_empty() {
+        if chunk.frames.is_empty() {
             return Ok(None);
         }
         chunk.has_more = chunk.to < head;
         chunk.len = len as u64;
-        (chunk.buf, chunk.unframed) = framed(&frames, len, len_max);
+        chunk.plain = FramedChunk::new(&chunk.frames, len, len_max);
         Ok(Some(chunk))
+    }
+
+    /// What a client is sent whose events are not compressed.
+    pub(super) const fn plain(&self) -> &FramedChunk {
+        &self.plain
+    }
+
+    /// What a client is sent whose events are compressed, which counts as sent.
+    pub(super) fn compressed(&mut self, client: &mut WatchCompression) -> &FramedChunk {
+        let (from, to, len_max) = (self.from, self.to, self.len_max);
+        let frames = &self.frames;
+        let chunk = self
+            .compressed
+            .get_or_insert_with(|| CompressedChunk::new(from, frames, client));
+        let mut following = client.following(from);
+        let mut independent = 0;
+        for (at, (block, frames)) in chunk.blocks.iter().zip(frames).enumerate() {
+            if following < block.reach() {
+                independent = at + 1;
+            }
+            following = following.saturating_add(frames.len());
+        }
+        client.advance(from, to, chunk.sum);
+        let at = chunk.form(independent, frames, len_max);
+        let form = &chunk.forms[at].1;
+        chunk.sent += form.unframed.len() as u64;
+        chunk.clients += 1;
+        form
+    }
+
+    /// The length of what was sent to clients as gzip, before and after, if there were any.
+    pub(super) fn compression(&self) -> Option<(u64, u64)> {
+        let chunk = self.compressed.as_ref()?;
+        Some((chunk.clients * self.len, chunk.sent))
     }
 }
 
-/// The frames with and without framing.
-fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> (BufList, BufList) {
-    let head = head(len);
-    if len > joined_len_max {
-        let mut unframed = BufList::default();
-        frames.iter().for_each(|frame| unframed.push(frame.clone()));
-        let mut buf = BufList::from(head);
-        buf.append(unframed.clone());
-        buf.push(Bytes::from_static(END));
-        return (buf, unframed);
+impl CompressedChunk {
+    fn new(from: Sequence, frames: &[Bytes], client: &WatchCompression) -> Self {
+        let mut chunk = Self::default();
+        for (at, frames) in (from..).zip(frames) {
+            let block = client.block(at, frames);
+            chunk.sum = chunk.sum.then(block.sum());
+            chunk.blocks.push(block);
+        }
+        chunk
     }
-    let mut joined = BytesMut::with_capacity(head.len() + len + END.len());
-    joined.put_slice(&head);
-    frames.iter().for_each(|frame| joined.put_slice(frame));
-    joined.put_slice(END);
-    let joined = joined.freeze();
-    let unframed = joined.slice(head.len()..head.len() + len);
-    (joined.into(), unframed.into())
+
+    /// The index of the form whose first `independent` blocks refer to nothing before them.
+    fn form(&mut self, independent: usize, frames: &[Bytes], len_max: usize) -> usize {
+        let mut forms = self.forms.iter();
+        if let Some(at) = forms.position(|(count, _)| *count == independent) {
+            return at;
+        }
+        let blocks = self.blocks.iter().zip(frames).enumerate();
+        let blocks: SmallVec<[Bytes; 4]> = blocks
+            .map(|(at, (block, frames))| match at < independent {
+                true => block.independent(frames).clone(),
+                false => block.following().clone(),
+            })
+            .collect();
+        let len = blocks.iter().map(Bytes::len).sum();
+        let form = FramedChunk::new(&blocks, len, len_max);
+        self.forms.push((independent, form));
+        self.forms.len() - 1
+    }
+}
+
+impl FramedChunk {
+    /// The parts as one chunk. They are copied into one slice if they are shorter than `joined_len_max`.
+    fn new(parts: &[Bytes], len: usize, joined_len_max: usize) -> Self {
+        let head = head(len);
+        if len > joined_len_max {
+            let mut unframed = BufList::default();
+            parts.iter().for_each(|part| unframed.push(part.clone()));
+            let mut buf = BufList::from(head);
+            buf.append(unframed.clone());
+            buf.push(Bytes::from_static(END));
+            return Self { buf, unframed };
+        }
+        let mut joined = BytesMut::with_capacity(head.len() + len + END.len());
+        joined.put_slice(&head);
+        parts.iter().for_each(|part| joined.put_slice(part));
+        joined.put_slice(END);
+        let joined = joined.freeze();
+        let unframed = joined.slice(head.len()..head.len() + len);
+        Self {
+            buf: joined.into(),
+            unframed: unframed.into(),
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use tokio::sync::oneshot;
 
-use super::chunk::{LAST, SharedChunk, chunked};
+use super::chunk::{FramedChunk, LAST, chunked};
 use crate::protocol::BufList;
 use crate::transport::{AdoptedStream, StreamFlush, Transport, stall};
 use crate::watch::WatchCursor;
@@ -103,7 +103,7 @@ impl ClientStream {
     pub(super) fn poll_send_shared(
         &mut self,
         context: &mut Context<'_>,
-        chunk: &SharedChunk,
+        chunk: &FramedChunk,
         out: &mut BufList,
     ) -> Poll<io::Result<()>> {
         let whole = match self {

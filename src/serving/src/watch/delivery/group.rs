@@ -161,6 +161,9 @@ impl SharedChunks {
                 continue;
             }
             recorder.delivered(client_count * chunk.events, client_count * chunk.len);
+            if let Some((before, after)) = chunk.compression() {
+                recorder.compressed(before, after);
+            }
             for arrival in chunk.arrivals {
                 recorder.late(arrival, now, client_count);
             }
@@ -220,19 +223,11 @@ mod tests {
             at: tokio::time::Instant::now().into_std(),
             age: age.map(|age| WriteAge::from(std::time::Duration::from_secs(age))),
         };
-        let chunk = |events, len| SharedChunk {
-            from: 0,
-            to: 1,
-            has_more: false,
-            first: 0,
-            last: events,
-            first_version: crate::resource::ResourceVersion(1),
-            last_version: crate::resource::ResourceVersion(1),
-            events,
-            len,
-            arrivals: smallvec::smallvec![arrival(None), arrival(Some(len))],
-            buf: crate::protocol::BufList::default(),
-            unframed: crate::protocol::BufList::default(),
+        let chunk = |events, len| {
+            let mut chunk = SharedChunk::empty(0, 0);
+            (chunk.events, chunk.len) = (events, len);
+            chunk.arrivals = smallvec::smallvec![arrival(None), arrival(Some(len))];
+            chunk
         };
         let limits = super::super::limits::LIMITS;
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];

@@ -137,7 +137,7 @@ impl DeliveryStream {
     }
 
     /// Writes a shared chunk. `None` if it is not what this client needs next.
-    pub(super) fn send_shared(&mut self, chunk: &SharedChunk) -> Option<StreamProgress> {
+    pub(super) fn send_shared(&mut self, chunk: &mut SharedChunk) -> Option<StreamProgress> {
         if !self
             .cursor
             .can_take(chunk.from, chunk.first, chunk.first_version)
@@ -156,10 +156,14 @@ impl DeliveryStream {
         } else {
             StreamProgress::Idle
         };
+        let whole = match self.cursor.compression() {
+            Some(compression) => chunk.compressed(compression),
+            None => chunk.plain(),
+        };
         let mut context = Context::from_waker(&self.waker);
         let sent = self
             .client
-            .poll_send_shared(&mut context, chunk, &mut self.out);
+            .poll_send_shared(&mut context, whole, &mut self.out);
         self.blocked = None;
         let sent = match sent {
             Poll::Ready(Ok(())) => self.poll_out(),
@@ -189,7 +193,7 @@ impl DeliveryStream {
         if progress == StreamProgress::Idle && self.cursor.wake_at() <= now {
             match self.cursor.on_timer(now) {
                 TimerAction::Bookmark(line) => {
-                    self.out = self.client.framed(line.into());
+                    self.out = self.client.framed(line);
                     progress = self.drive(writes_max);
                 }
                 TimerAction::Ended => progress = self.drive(writes_max),

@@ -34,7 +34,7 @@ use crate::protocol::websocket::Framing;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
-use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchRecorder};
+use crate::watch::{FRAMES, FrameLimits, GzipTrial, Start, Timing, Watch, WatchRecorder};
 
 const SEEDS: u64 = 1_500;
 /// One in so many seeds runs with the limits of production and objects of up to 200 kB.
@@ -150,9 +150,10 @@ impl<'a> Model<'a> {
         };
         let lease = Lease::new();
         let watch = self.watch(entry, start, timeout).leased(Some(lease.hold()));
-        let way = self.way(watch);
+        let (way, is_gzip) = self.way(watch);
         self.clients.push(Client {
             way,
+            is_gzip,
             lease,
             sees,
             since,
@@ -193,6 +194,7 @@ impl<'a> Model<'a> {
         };
         let client = Client {
             way,
+            is_gzip: false,
             lease: Lease::new(),
             sees: Sees::All,
             since: version,
@@ -244,8 +246,17 @@ impl<'a> Model<'a> {
         after(version).or_else(|| after(world.version)).unwrap()
     }
 
-    fn way(&mut self, watch: Watch) -> Way {
-        match self.dice.below(5) {
+    /// The way of a watch, and whether it is compressed.
+    fn way(&mut self, watch: Watch) -> (Way, bool) {
+        let way = self.dice.below(5);
+        let is_gzip = way != 1 && self.dice.once_in(2);
+        let watch = if is_gzip {
+            let trial = GzipTrial::new(Arc::default(), "model");
+            watch.compressed(1 + self.dice.index(2), trial)
+        } else {
+            watch
+        };
+        let way = match way {
             0 => pulled(watch),
             1 => {
                 let wire = self.wire();
@@ -258,7 +269,8 @@ impl<'a> Model<'a> {
                 }
             }
             _ => self.delivered(watch),
-        }
+        };
+        (way, is_gzip)
     }
 
     fn wire(&mut self) -> Wire {

@@ -1,9 +1,11 @@
 //! Clients of one view over HTTP/1.1, HTTP/2 and WebSocket, and the check of what each of them received.
 
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use flate2::write::GzDecoder;
 use http_body::Body as _;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
@@ -58,6 +60,7 @@ pub(super) struct Excuses {
 
 pub(super) struct Client {
     pub(super) way: Way,
+    pub(super) is_gzip: bool,
     pub(super) lease: Lease,
     pub(super) sees: Sees,
     /// Events up to this version are not for this client.
@@ -175,8 +178,19 @@ impl Client {
         }
     }
 
-    /// What the client has received so far, without framing, and how its stream ended.
+    /// The events that the client has received so far, and how its stream ended.
     pub(super) fn received(&mut self) -> Result<(Vec<u8>, End), String> {
+        let (body, end) = self.body()?;
+        let events = match (self.is_gzip, self.excuses.left) {
+            (false, _) => body,
+            (true, false) => ungzipped(&body, end)?,
+            (true, true) => ungzipped(&body, End::Cut)?,
+        };
+        Ok((events, end))
+    }
+
+    /// What the client has received so far, without framing, and how its stream ended.
+    fn body(&mut self) -> Result<(Vec<u8>, End), String> {
         match &mut self.way {
             Way::Delivered {
                 wire,
@@ -354,6 +368,18 @@ impl<'a> Reader<'a> {
             short(frame),
             short(self.received)
         ))
+    }
+}
+
+/// What a decoder has given out after these bytes, of which nothing may be left behind but an event that is cut.
+fn ungzipped(bytes: &[u8], end: End) -> Result<Vec<u8>, String> {
+    let mut decoder = GzDecoder::new(Vec::new());
+    let decoded = decoder.write_all(bytes).and_then(|()| decoder.flush());
+    decoded.map_err(|error| error.to_string())?;
+    match end {
+        // Also checks length and checksum.
+        End::Clean => decoder.finish().map_err(|error| error.to_string()),
+        End::Open | End::Cut => Ok(decoder.get_ref().clone()),
     }
 }
 
