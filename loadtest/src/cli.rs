@@ -57,6 +57,9 @@ pub struct WatchFlags {
     /// Streams on each HTTP/2 connection.
     #[arg(long, default_value_t = 100)]
     pub streams_per_connection: usize,
+    /// Accept gzip.
+    #[arg(long)]
+    pub gzip: bool,
 }
 
 /// Flags of scenarios with churn.

@@ -96,6 +96,10 @@ pub fn swarm_config(
     let streams_per_connection = watching
         .filter(|watching| watching.http2)
         .map(|watching| watching.streams_per_connection);
+    let target = match watching {
+        Some(watching) if watching.gzip => target.compressing(),
+        _ => target,
+    };
     SwarmConfig {
         threads: server.threads,
         streams_per_connection,

@@ -15,6 +15,7 @@ use crate::verify::reference::{Fingerprints, ObjectVersions, Reference, fingerpr
 use crate::verify::{Fault, Track};
 use crate::wire::event::{Event, EventKind, object_name};
 use crate::wire::frames::Frames;
+use crate::wire::gunzip::Gunzip;
 use crate::wire::list::{ListReader, json_list};
 use crate::wire::protobuf;
 use behaviour::{Return, Visits};
@@ -35,6 +36,7 @@ enum Mode {
 #[derive(Debug)]
 pub struct Watcher {
     plan: Arc<Plan>,
+    gunzip: Gunzip,
     frames: Frames,
     /// The list that is being received, if its objects are kept.
     list: Vec<u8>,
@@ -107,6 +109,7 @@ impl Watcher {
         };
         Self {
             plan,
+            gunzip: Gunzip::default(),
             frames,
             list: Vec::new(),
             listing: ListReader::default(),
@@ -350,19 +353,28 @@ impl Member for Watcher {
         if status != 200 {
             return recorder.refusal(status, data);
         }
+        let data = match self.gunzip.feed(data) {
+            Ok(data) => data,
+            Err(error) => {
+                return self
+                    .inner
+                    .track
+                    .note(Fault::Unreadable(format!("{error:#}")));
+            }
+        };
         match self.mode {
             Mode::WatchFlags => {
                 self.is_streaming = true;
                 let inner = &mut self.inner;
-                if let Err(error) = self.frames.feed(data, |line| inner.line(line, recorder)) {
+                if let Err(error) = self.frames.feed(&data, |line| inner.line(line, recorder)) {
                     self.inner
                         .track
                         .note(Fault::Unreadable(format!("{error:#}")));
                 }
             }
-            Mode::ListReader if !self.keeps_lists() => self.listing.feed(data),
+            Mode::ListReader if !self.keeps_lists() => self.listing.feed(&data),
             Mode::ListReader if self.list.len() + data.len() <= LIST_LEN_MAX => {
-                self.list.extend_from_slice(data)
+                self.list.extend_from_slice(&data)
             }
             Mode::ListReader => self.inner.track.note(Fault::Unreadable(format!(
                 "a list of more than {LIST_LEN_MAX} bytes"
@@ -371,6 +383,11 @@ impl Member for Watcher {
     }
 
     fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        if let Err(error) = self.gunzip.end(how == ResponseEnd::Complete(200)) {
+            self.inner
+                .track
+                .note(Fault::Unreadable(format!("{error:#}")));
+        }
         let between = self.frames.is_between();
         self.frames.clear();
         let stream_error = self.inner.stream_error.take();

@@ -4,6 +4,7 @@
 
 pub mod event;
 pub mod frames;
+pub mod gunzip;
 pub mod lines;
 pub mod list;
 pub mod named;

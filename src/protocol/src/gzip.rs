@@ -12,12 +12,15 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 const LAST_BLOCK: [u8; 5] = [1, 0, 0, 0xff, 0xff];
 /// The longest deflate block that is not compressed.
 const STORED_LEN_MAX: usize = u16::MAX as usize;
-/// Parts up to this length are copied together.
-const COPIED_LEN_MAX: usize = 8 << 10;
+/// Parts up to this length are copied together, longer ones are not copied.
+const COPIED_LEN_MAX: usize = 1 << 10;
 
-/// The state of a member that is being written: the checksum of its bytes so far.
+/// The state of a member that is being written: CRC-32 and length of its bytes so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct GzipMember(Checksum);
+pub struct GzipMember {
+    crc: u32,
+    len: u64,
+}
 
 impl GzipMember {
     /// The header, which comes first.
@@ -35,7 +38,8 @@ impl GzipMember {
 
     /// Adds bytes that are sent compressed.
     pub const fn add(&mut self, sum: Checksum) {
-        self.0 = self.0.then(sum);
+        self.crc = sum.after(self.crc);
+        self.len = self.len.wrapping_add(sum.len());
     }
 
     /// Adds bytes uncompressed, for short parts that are not worth compressing; returns the bytes to send.
@@ -50,7 +54,7 @@ impl GzipMember {
         out.freeze()
     }
 
-    /// Adds parts uncompressed; returns what to send, which a decoder gives out at once. Long parts are not copied.
+    /// Adds parts uncompressed; returns what to send, which a decoder gives out at once.
     #[must_use]
     pub fn stored_parts(&mut self, parts: BufList) -> BufList {
         let mut out = BufList::default();
@@ -78,9 +82,9 @@ impl GzipMember {
     pub fn trailer(self) -> Bytes {
         let mut out = BytesMut::with_capacity(LAST_BLOCK.len() + 8);
         out.extend_from_slice(&LAST_BLOCK);
-        out.extend_from_slice(&self.0.crc().to_le_bytes());
+        out.extend_from_slice(&self.crc.to_le_bytes());
         // The format has only the lower 32 bits of the length.
-        out.extend_from_slice(&self.0.len().to_le_bytes()[..4]);
+        out.extend_from_slice(&self.len.to_le_bytes()[..4]);
         out.freeze()
     }
 }

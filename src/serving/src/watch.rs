@@ -101,7 +101,7 @@ impl Watch {
 
     /// Sends the watch as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
     #[must_use]
-    pub fn compressed(mut self, watches_min: usize, trial: GzipTrial) -> Self {
+    pub fn compressed(mut self, watches_min: usize, trial: Option<GzipTrial>) -> Self {
         self.cursor.compress(watches_min, trial);
         self
     }

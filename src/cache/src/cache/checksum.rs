@@ -63,11 +63,17 @@ impl Checksum {
         Self::new(crc32fast::hash(bytes), bytes.len() as u64)
     }
 
+    /// The CRC-32 of bytes whose own is `crc` with these after them.
+    #[must_use]
+    pub const fn after(self, crc: u32) -> u32 {
+        product(crc, self.shift) ^ self.crc
+    }
+
     /// The checksum of these bytes with those of `next` after them.
     #[must_use]
     pub const fn then(self, next: Self) -> Self {
         Self {
-            crc: product(self.crc, next.shift) ^ next.crc,
+            crc: next.after(self.crc),
             len: self.len.wrapping_add(next.len),
             shift: product(self.shift, next.shift),
         }

@@ -20,10 +20,12 @@ pub const REACH: usize = 8 << 10;
 /// Pods of 1 KB shrink to 0.182 at level 1, 0.158 at level 3 and 0.150 at level 6, in 22, 27 and 30 µs.
 const LEVEL: u32 = 3;
 /// Shorter batches are not worth the 10 µs.
-const PLAIN_LEN_MAX: usize = 128;
-/// What is kept for watches that are a little behind the first one.
-const KEPT_BLOCKS: usize = 16;
-const KEPT_LEN: usize = 256 << 10;
+const LEN_MIN: usize = 128;
+/// Longer batches would keep a thread for more than 10 ms.
+const LEN_MAX: usize = 1 << 20;
+/// What is kept for watches that are behind the first one: as many batches as the view's ring has.
+const KEPT_BLOCKS: usize = 64;
+const KEPT_LEN: usize = 64 << 10;
 
 /// How deflate ends what can be read at once: an empty block.
 pub const SYNC: &[u8] = &[0, 0, 0, 0xff, 0xff];
@@ -50,6 +52,16 @@ pub struct BatchBlock {
 }
 
 impl BatchBlock {
+    fn stored(at: Sequence, frames: &[u8]) -> Self {
+        Self {
+            at,
+            reach: 0,
+            following: stored(frames),
+            independent: OnceLock::new(),
+            sum: Checksum::of(frames),
+        }
+    }
+
     /// How many of the last bytes that a client was sent must be the view's events, for [`Self::following`].
     #[must_use]
     pub const fn reach(&self) -> usize {
@@ -80,13 +92,14 @@ impl BatchBlock {
 /// The compressed batches of a view.
 #[derive(Debug, Default)]
 pub(super) struct CompressedBatches {
+    /// The number of open watches that get them. A lock of its own: the other one is held while a batch is compressed, by threads that need
+    /// the same batch.
+    watches: Mutex<usize>,
     kept: Mutex<KeptBlocks>,
 }
 
 #[derive(Debug, Default)]
 struct KeptBlocks {
-    /// The number of open watches that get them.
-    watches: usize,
     /// The batch after the last one that was compressed, and the last bytes up to it, at most [`REACH`].
     next: Sequence,
     tail: Vec<u8>,
@@ -96,19 +109,32 @@ struct KeptBlocks {
 
 impl CompressedBatches {
     fn enter(&self) {
-        self.kept.lock().watches += 1;
+        *self.watches.lock() += 1;
     }
 
     fn leave(&self) {
-        let mut kept = self.kept.lock();
-        kept.watches -= 1;
-        if kept.watches == 0 {
-            *kept = KeptBlocks::default();
+        let mut watches = self.watches.lock();
+        *watches -= 1;
+        if *watches == 0 {
+            drop(watches);
+            self.clear();
         }
     }
 
+    /// Forgets everything that is kept for speed.
+    pub(super) fn clear(&self) {
+        *self.kept.lock() = KeptBlocks::default();
+    }
+
     fn block(&self, at: Sequence, frames: &[u8], watches_min: usize) -> Arc<BatchBlock> {
-        self.kept.lock().block(at, frames, watches_min)
+        let is_shared = *self.watches.lock() >= watches_min;
+        let mut kept = self.kept.lock();
+        if !is_shared || frames.len() > LEN_MAX {
+            // The next batch does not follow what is kept.
+            *kept = KeptBlocks::default();
+            return Arc::new(BatchBlock::stored(at, frames));
+        }
+        kept.block(at, frames)
     }
 }
 
@@ -142,23 +168,23 @@ impl Drop for CompressedWatch {
 }
 
 impl KeptBlocks {
-    fn block(&mut self, at: Sequence, frames: &[u8], watches_min: usize) -> Arc<BatchBlock> {
+    fn block(&mut self, at: Sequence, frames: &[u8]) -> Arc<BatchBlock> {
         if let Some(block) = self.blocks.iter().find(|block| block.at == at) {
             return Arc::clone(block);
         }
-        let is_worth = frames.len() >= PLAIN_LEN_MAX && self.watches >= watches_min;
         let is_next = at == self.next;
         let tail: &[u8] = if is_next { &self.tail } else { &[] };
-        let block = Arc::new(BatchBlock {
-            at,
-            reach: if is_worth { tail.len() } else { 0 },
-            following: match is_worth {
-                true => deflated(tail, frames),
-                false => stored(frames),
+        let block = match frames.len() < LEN_MIN {
+            true => BatchBlock::stored(at, frames),
+            false => BatchBlock {
+                at,
+                reach: tail.len(),
+                following: deflated(tail, frames),
+                independent: OnceLock::new(),
+                sum: Checksum::of(frames),
             },
-            independent: OnceLock::new(),
-            sum: Checksum::of(frames),
-        });
+        };
+        let block = Arc::new(block);
         // A watch that is far behind must not spoil what the others share.
         if at >= self.next {
             if !is_next {
@@ -177,7 +203,7 @@ impl KeptBlocks {
             .extend_from_slice(&frames[frames.len().saturating_sub(REACH)..]);
         self.len += block.following.len();
         self.blocks.push_back(Arc::clone(block));
-        while self.blocks.len() > KEPT_BLOCKS || self.len > KEPT_LEN && self.blocks.len() > 1 {
+        while self.blocks.len() > KEPT_BLOCKS || self.len > KEPT_LEN {
             let dropped = self.blocks.pop_front();
             self.len -= dropped.map_or(0, |block| block.following.len());
         }

@@ -465,7 +465,10 @@ impl ViewWriter {
     /// Keeps fewer batches while memory `is_short`. A watch that needs a dropped one reads the history.
     pub(super) fn bound(&mut self, is_short: bool, now: Instant) {
         let bytes_max = match is_short {
-            true => SHORT_BYTES_MAX,
+            true => {
+                self.core.compressed.clear();
+                SHORT_BYTES_MAX
+            }
             false => RETENTION.bytes_max,
         };
         self.batches.set_bytes_max(bytes_max, now);

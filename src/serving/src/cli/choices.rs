@@ -31,7 +31,7 @@ pub enum UpstreamAuthorizers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompressWatches {
-    /// All but those of Secrets, and of clients that would read events late or not at all
+    /// All but those of Secrets, and of clients that seem to read gzip late or not at all
     Auto,
     /// None
     Never,

@@ -1,6 +1,6 @@
 //! Compresses lists with gzip: one member made of blocks that are compressed separately, so that they can be kept and shared.
 //!
-//! [`accepts_gzip`] and [`PLAIN_LEN_MAX`] decide when a list is compressed (docs/PROTOCOL.md §5.7). Watches are never compressed.
+//! [`accepts_gzip`] and [`PLAIN_LEN_MAX`] decide when a list is compressed (docs/PROTOCOL.md §5.7).
 
 mod compressor;
 mod encoder;

@@ -315,8 +315,7 @@ impl Service {
                 let lease = permission.map(|permission| permission.lease.hold());
                 let watch = watch.holding(Some(watch_permit), list_permit).leased(lease);
                 let compressor = &self.compressors.watches;
-                let (watch, is_gzip) =
-                    compressor.compressed(watch, &authorized.request, &self.metrics);
+                let (watch, is_gzip) = compressor.compressed(watch, authorized, &self.metrics);
                 let mut response = streamed(AnswerBody::Watch(Box::new(watch)))?;
                 if is_gzip {
                     response = gzipped(response);

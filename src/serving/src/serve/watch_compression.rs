@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
-use super::read_request::ReadRequest;
+use super::permission::AuthorizedRead;
 use crate::config::CompressWatches;
 use crate::metrics::ListenerMetrics;
-use crate::watch::{GzipReaders, GzipTrial, Watch};
+use crate::watch::{GzipReaders, Watch};
 
 /// A view that fewer compressed watches share is sent uncompressed: its events would be compressed for hardly anybody.
 const SHARING_MIN: usize = 4;
@@ -35,28 +33,31 @@ impl WatchCompressor {
     pub(super) fn compressed(
         &self,
         watch: Watch,
-        request: &ReadRequest,
+        read: &AuthorizedRead,
         metrics: &ListenerMetrics,
     ) -> (Watch, bool) {
+        let request = &read.request;
         let Some(agent) = request.gzip_agent.as_deref() else {
             return (watch, false);
         };
-        let sharing_min = match self.which {
+        let (sharing_min, trial) = match self.which {
             CompressWatches::Never => return (watch, false),
-            CompressWatches::Always => 1,
+            CompressWatches::Always => (1, None),
             CompressWatches::Auto => {
                 let is_late = LATE_READERS.iter().any(|name| agent.starts_with(name));
                 if is_late || &*request.path.gvr.resource == SECRETS {
                     return (watch, false);
                 }
-                if !self.readers.can_read(agent, Instant::now()) {
+                let caller = read.permission.as_ref().map(|it| &it.caller);
+                let user = caller.map_or("", |caller| &caller.user.name);
+                let trial = self.readers.begin(user, agent);
+                if trial.is_none() {
                     metrics.gzip_unread.inc();
                     return (watch, false);
                 }
-                SHARING_MIN
+                (SHARING_MIN, trial)
             }
         };
-        let trial = GzipTrial::new(Arc::clone(&self.readers), agent);
         (watch.compressed(sharing_min, trial), true)
     }
 }

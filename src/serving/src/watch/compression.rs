@@ -17,7 +17,8 @@ pub use readers::{GzipReaders, GzipTrial};
 #[derive(Debug)]
 pub(crate) struct WatchCompression {
     watch: CompressedWatch,
-    trial: GzipTrial,
+    /// `None` if nothing depends on it.
+    trial: Option<GzipTrial>,
     phase: MemberPhase,
     /// The client was last sent this many bytes of the view's events, up to the batch at `next`. More than [`REACH`] are not counted.
     following: usize,
@@ -33,7 +34,7 @@ enum MemberPhase {
 
 impl WatchCompression {
     /// The compression of a watch of this view. Batches that fewer than `watches_min` watches get are not compressed.
-    pub(super) fn new(view: &View, watches_min: usize, trial: GzipTrial) -> Self {
+    pub(super) fn new(view: &View, watches_min: usize, trial: Option<GzipTrial>) -> Self {
         Self {
             trial,
             watch: view.compress(watches_min),
@@ -54,6 +55,7 @@ impl WatchCompression {
     /// Events for this client alone, as they are sent.
     pub(super) fn alone(&mut self, events: BufList) -> BufList {
         self.following = 0;
+        self.trial.iter_mut().for_each(GzipTrial::sent);
         let mut sent = self.begin().map(BufList::from).unwrap_or_default();
         if let MemberPhase::Begun(member) = &mut self.phase {
             sent.append(member.stored_parts(events));
@@ -76,6 +78,7 @@ impl WatchCompression {
         let len = usize::try_from(sum.len()).unwrap_or(REACH);
         self.following = REACH.min(self.following(from).saturating_add(len));
         self.next = to;
+        self.trial.iter_mut().for_each(GzipTrial::sent);
         if let MemberPhase::Begun(member) = &mut self.phase {
             member.add(sum);
         }
@@ -91,9 +94,11 @@ impl WatchCompression {
         Some(sent)
     }
 
-    /// Notes that the client has left after it was sent events.
-    pub(super) fn left(&self) {
-        self.trial.left();
+    /// Notes the end of the watch, and whether the client has left by itself.
+    pub(super) fn ended(&mut self, has_left: bool) {
+        self.trial
+            .iter_mut()
+            .for_each(|trial| trial.ended(has_left));
     }
 
     /// Whether the trailer is still to be sent.

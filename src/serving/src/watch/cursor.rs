@@ -15,7 +15,7 @@ use super::compression::{GzipTrial, WatchCompression};
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::guards::WatchGuards;
 use super::lifetime::WatchLifetime;
-use super::limits::{FRAMES, FrameLimits};
+use super::limits::{FRAMES, FrameLimits, GZIP_FRAMES};
 use super::progress::ReadStage;
 use super::recorder::{OldestArrivals, WatchRecorder};
 use super::start::{Start, Timing};
@@ -117,9 +117,10 @@ impl WatchCursor {
     }
 
     /// Sends events as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
-    pub(super) fn compress(&mut self, watches_min: usize, trial: GzipTrial) {
+    pub(super) fn compress(&mut self, watches_min: usize, trial: Option<GzipTrial>) {
         let compression = WatchCompression::new(&self.view, watches_min, trial);
         self.compression = Some(Box::new(compression));
+        self.limits = &GZIP_FRAMES;
     }
 
     /// Holds the permit of the watch until it ends, and the permit of its initial events until these are sent.

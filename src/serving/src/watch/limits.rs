@@ -29,3 +29,9 @@ pub(crate) static FRAMES: FrameLimits = FrameLimits {
     slices: 60,
     cost: 8_192,
 };
+
+/// The limits of a compressed watch, which gets copies of what it gets alone.
+pub(super) static GZIP_FRAMES: FrameLimits = FrameLimits {
+    initial_len: FRAMES.len,
+    ..FRAMES
+};

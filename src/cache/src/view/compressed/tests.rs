@@ -139,8 +139,24 @@ fn nothing_is_kept_for_nobody() {
     let _ = batches.block(0, &frames, 1);
     batches.leave();
     assert_eq!(batches.kept.lock().tail.capacity(), 0);
+    // Nor for fewer watches than would be compressed for.
     batches.enter();
-    assert_eq!(batches.block(1, &frames, 1).reach(), 0);
+    let _ = batches.block(1, &frames, 1);
+    let _ = batches.block(2, &frames, 2);
+    assert_eq!(batches.kept.lock().tail.capacity(), 0);
+    assert_eq!(batches.block(3, &frames, 1).reach(), 0);
+}
+
+#[test]
+fn a_batch_that_would_keep_a_thread_is_not_compressed() {
+    let batches = batches();
+    let before = event(0, 4000);
+    let _ = batches.block(0, &before, 1);
+    let long = event(1, LEN_MAX + 1);
+    let block = batches.block(1, &long, 1);
+    assert!(block.reach() == 0 && block.following().len() > long.len());
+    assert_eq!(batches.block(2, &before, 1).reach(), 0);
+    assert_eq!(batches.block(3, &before, 1).reach(), before.len());
 }
 
 #[test]

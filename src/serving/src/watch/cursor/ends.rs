@@ -49,8 +49,8 @@ impl Drop for WatchCursor {
     fn drop(&mut self) {
         let end = self.lifetime.end.unwrap_or_else(end_of_dropped);
         let SentEvents { events, bytes, .. } = self.sent;
-        if let (Some(compression), WatchEnd::ClientGone, 1..) = (&self.compression, end, events) {
-            compression.left();
+        if let Some(compression) = &mut self.compression {
+            compression.ended(end == WatchEnd::ClientGone);
         }
         let place = self.guards.place.as_ref();
         if let Some(place) = place {

@@ -48,9 +48,8 @@ pub(super) struct SharedChunk {
     /// When each of its batches arrived from upstream.
     pub(super) arrivals: SmallVec<[Arrival; 1]>,
     frames: SmallVec<[Bytes; 4]>,
-    /// As most clients get it.
-    plain: FramedChunk,
-    /// As clients that accept gzip get it, once one is reached.
+    /// As it is, and as clients get it that accept gzip: each once such a client is reached.
+    plain: Option<FramedChunk>,
     compressed: Option<CompressedChunk>,
     len_max: usize,
 }
@@ -90,7 +89,7 @@ impl SharedChunk {
             len: 0,
             arrivals: SmallVec::new(),
             frames: SmallVec::new(),
-            plain: FramedChunk::default(),
+            plain: None,
             compressed: None,
             len_max,
         }
@@ -131,13 +130,14 @@ impl SharedChunk {
         }
         chunk.has_more = chunk.to < head;
         chunk.len = len as u64;
-        chunk.plain = FramedChunk::new(&chunk.frames, len, len_max);
         Ok(Some(chunk))
     }
 
     /// What a client is sent whose events are not compressed.
-    pub(super) const fn plain(&self) -> &FramedChunk {
-        &self.plain
+    pub(super) fn plain(&mut self) -> &FramedChunk {
+        let (frames, len_max) = (&self.frames, self.len_max);
+        self.plain
+            .get_or_insert_with(|| FramedChunk::new(frames, len_max))
     }
 
     /// What a client is sent whose events are compressed, which counts as sent.
@@ -194,8 +194,7 @@ impl CompressedChunk {
                 false => block.following().clone(),
             })
             .collect();
-        let len = blocks.iter().map(Bytes::len).sum();
-        let form = FramedChunk::new(&blocks, len, len_max);
+        let form = FramedChunk::new(&blocks, len_max);
         self.forms.push((independent, form));
         self.forms.len() - 1
     }
@@ -203,7 +202,8 @@ impl CompressedChunk {
 
 impl FramedChunk {
     /// The parts as one chunk. They are copied into one slice if they are shorter than `joined_len_max`.
-    fn new(parts: &[Bytes], len: usize, joined_len_max: usize) -> Self {
+    fn new(parts: &[Bytes], joined_len_max: usize) -> Self {
+        let len = parts.iter().map(Bytes::len).sum();
         let head = head(len);
         if len > joined_len_max {
             let mut unframed = BufList::default();

@@ -34,7 +34,7 @@ use crate::protocol::websocket::Framing;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
-use crate::watch::{FRAMES, FrameLimits, GzipTrial, Start, Timing, Watch, WatchRecorder};
+use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchRecorder};
 
 const SEEDS: u64 = 1_500;
 /// One in so many seeds runs with the limits of production and objects of up to 200 kB.
@@ -251,8 +251,9 @@ impl<'a> Model<'a> {
         let way = self.dice.below(5);
         let is_gzip = way != 1 && self.dice.once_in(2);
         let watch = if is_gzip {
-            let trial = GzipTrial::new(Arc::default(), "model");
-            watch.compressed(1 + self.dice.index(2), trial)
+            watch
+                .compressed(1 + self.dice.index(2), None)
+                .limited(self.frames)
         } else {
             watch
         };

@@ -371,6 +371,11 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Length of gzip's header.
+const HEADER_LEN: usize = 10;
+/// The last bytes of an empty block.
+const EMPTY_BLOCK: &[u8] = &[0, 0, 0xff, 0xff];
+
 /// What a decoder has given out after these bytes, of which nothing may be left behind but an event that is cut.
 fn ungzipped(bytes: &[u8], end: End) -> Result<Vec<u8>, String> {
     let mut decoder = GzDecoder::new(Vec::new());
@@ -379,6 +384,14 @@ fn ungzipped(bytes: &[u8], end: End) -> Result<Vec<u8>, String> {
     match end {
         // Also checks length and checksum.
         End::Clean => decoder.finish().map_err(|error| error.to_string()),
+        // Go's decoder gives out nothing of a block before it has seen an empty one.
+        End::Open
+            if bytes.len() > HEADER_LEN
+                && !bytes.ends_with(EMPTY_BLOCK)
+                && decoder.try_finish().is_err() =>
+        {
+            Err("not flushed".into())
+        }
         End::Open | End::Cut => Ok(decoder.get_ref().clone()),
     }
 }
