@@ -10,6 +10,7 @@ mod assess;
 mod auth;
 mod catch_up;
 mod check;
+mod compressed;
 mod configuration;
 mod demo;
 mod drain;
