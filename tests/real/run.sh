@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it: pytest, with what it needs.
 #
-#   run.sh [SUITE...] [OPTION...]   all, or some of: conformance converge one-watch restart random gates trust check nodes inject; options of pytest
+#   run.sh [SUITE...] [OPTION...]   all, or some of: conformance converge one-watch restart random gates trust check nodes inject gzip; options of pytest
 #   run.sh conformance -k paging    some tests of a suite
 #   run.sh prepare                  only installs what is missing
 #   run.sh revocation               measures how long streams outlive their permission; it waits for intervals, so it runs only if it is named
@@ -37,7 +37,7 @@ unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 paths=() options=()
 for word in "$@"; do
   case $word in
-    conformance | converge | restart | random | trust | inject | faults) paths+=("suites/$word") ;;
+    conformance | converge | restart | random | trust | inject | gzip | faults) paths+=("suites/$word") ;;
     one-watch | gates | check | nodes | revocation | reviews | toggles) paths+=("suites/${word//-/_}_test.py") ;;
     -h | --help) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 0 ;;
     *) options+=("$word") ;;

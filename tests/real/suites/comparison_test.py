@@ -92,6 +92,16 @@ class Streams(unittest.TestCase):
         self.check(stream(a, b), stream(b, a), False)
         self.check(stream(a, b), stream(a, b + b" "), False)
 
+    def test_only_a_watch_that_accepts_gzip_may_be_compressed(self):
+        packed, given = {"content-encoding": "gzip", "vary": "Accept-Encoding"}, {"Accept-Encoding": "br, gzip"}
+        self.check(stream(), stream(**packed), True, headers=given)
+        self.check(stream(), stream(**packed), True, headers=list(given.items()), every_header=True)
+        self.check(stream(), stream(**packed), False)
+        self.check(stream(), stream(**packed), False, headers={"Accept-Encoding": "gzip;q=1.0"})
+        self.check(stream(), stream(**{"content-encoding": "gzip"}), False, headers=given)
+        self.check(stream(**packed), stream(), False, headers=given)
+        self.check(stream(line("ADDED", 1)), stream(**packed), False, headers=given)
+
     def test_the_end_counts(self):
         self.check(stream(), stream(end="cut: x"), False)
         self.check(stream(), stream(end="closed"), False)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+import zlib
 from urllib.parse import quote, urlencode
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -259,6 +260,8 @@ class Stream:
         status, headers = self.status, self.headers
         self.binary = headers.get("content-type", "").startswith(PROTOBUF) and "watch" in headers.get("content-type", "")
         rest = b""
+        if headers.get("content-encoding") == "gzip":
+            pieces = unpacked(pieces)
         for piece in pieces:
             self.received += len(piece)
             if status != 200:
@@ -329,6 +332,15 @@ def _websocket_frame(reader):
     if len(payload) != n:
         raise WireError("cut inside a frame")
     return head[0] & 0x0f, payload
+
+
+def unpacked(pieces):
+    """What these pieces of one gzip member say, each as soon as it is there."""
+    inflate = zlib.decompressobj(31)
+    for piece in pieces:
+        yield inflate.decompress(piece)
+    if not inflate.eof or inflate.unused_data:
+        raise WireError("the body is not one whole gzip member")
 
 
 def lines(data):

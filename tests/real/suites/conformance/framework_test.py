@@ -130,7 +130,7 @@ class Ends(unittest.TestCase):
     def watch(self, end=None, later=None):
         made = Watch.__new__(Watch)
         made.target, made.random_retry, made.taken, made.left_open = "/w", False, 0, end is None
-        made.stream = SimpleNamespace(status=200, headers={**HEADERS}, body=b"", end=end, frames=[], binary=False, endpoint=SimpleNamespace(name="one"))
+        made.stream = SimpleNamespace(status=200, headers_sent={}, headers={**HEADERS}, body=b"", end=end, frames=[], binary=False, endpoint=SimpleNamespace(name="one"))
         made.ended_within = lambda seconds: setattr(made.stream, "end", made.stream.end or later) or made.stream.end is not None
         made.close = lambda: setattr(made.stream, "end", made.stream.end or "closed")
         return made

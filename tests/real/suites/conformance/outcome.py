@@ -16,7 +16,7 @@ def differences(left, right, newest_known, at="outcome"):
         a, b = (w.watch if isinstance(w, Events) else w for w in (left, right))
         if alone := _ended_alone(a, b):
             return _headed(a, alone)
-        return _headed(a, compare_streams(Case(at, a.target, watch=True, random_retry=a.random_retry), a.stream, b.stream))
+        return _headed(a, compare_streams(Case(at, a.target, a.stream.headers_sent, watch=True, random_retry=a.random_retry), a.stream, b.stream))
     if isinstance(left, dict) and isinstance(right, dict) and list(left) == list(right):
         return [d for k in left for d in differences(left[k], right[k], newest_known, f"{at}.{k}")]
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and len(left) == len(right):

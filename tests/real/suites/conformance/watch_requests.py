@@ -66,7 +66,7 @@ def forms(s, n, c):
     """8.4: representations of a stream."""
     awb = {"allowWatchBookmarks": "true", **SIE}
     for what, headers in {"Table": TABLE, "metadata": PARTIAL, "protobuf or JSON": {"Accept": PB["Accept"] + ",application/json"}, "protobuf stream": PB_STREAM, "protobuf only": PB,
-                          "metadata in protobuf": PB_PARTIAL, "JSON stream": {"Accept": "application/json;stream=watch"}, "anything": {"Accept": "*/*"}, "gzip, not given": {"Accept-Encoding": "gzip"},
+                          "metadata in protobuf": PB_PARTIAL, "JSON stream": {"Accept": "application/json;stream=watch"}, "anything": {"Accept": "*/*"}, "gzip": {"Accept-Encoding": "gzip"},
                           "kubectl's Accept": {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"},
                           "list metadata": PARTIALS, "curl's user agent": {"User-Agent": "curl/8.5.0"}}.items():
         yield w(f"8.4-130,131,132 {n} watch-list, {what}", c, headers, **awb)

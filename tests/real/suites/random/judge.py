@@ -26,7 +26,7 @@ def cached(request):
 
 def as_case(request):
     a_cache, at_least = cached(request)
-    return Case(str(request), request.target, dict(request.headers), request.method, request.body, cached=a_cache, at_least=at_least,
+    return Case(str(request), request.target, list(request.headers), request.method, request.body, cached=a_cache, at_least=at_least,
                 watch=request.asks_watch(), random_retry="events" in request.path, every_header=True)
 
 

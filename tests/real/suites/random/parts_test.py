@@ -81,6 +81,9 @@ class Judging(unittest.TestCase):
         for side in sides:
             unpack(side)
         self.check("/x", *sides, True)
+        still_open = received(sides[0].packed[:-9], end="open", content_encoding="gzip")
+        unpack(still_open)
+        self.assertEqual(still_open.end, "open")
         cut = received(sides[0].packed[:-9], content_encoding="gzip")
         unpack(cut)
         self.check("/x", sides[0], cut, False)
