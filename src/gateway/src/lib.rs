@@ -61,7 +61,8 @@ use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
 use crate::config::{
-    AuthMode, HandoverSettings, ListenTransport, ServeSettings, StateSettings, UpstreamSource,
+    AuthMode, CompressWatches, HandoverSettings, ListenTransport, ServeSettings, StateSettings,
+    UpstreamSource,
 };
 use crate::connection::listener;
 use crate::fairness::Users;
@@ -201,8 +202,7 @@ impl Gateway {
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_ok();
         let files = open_files(settings.admission.connections_max);
-        let requests_per_goaway = settings.requests_per_goaway;
-        let compress_watches = settings.compress_watches;
+        let choices = (settings.requests_per_goaway, settings.compress_watches);
         let exempt = &settings.exempt;
         let users = Users::new(exempt.users.clone(), exempt.groups.clone());
         let callers = callers::callers(&settings.auth, &client, &metrics, users.clone())?;
@@ -236,10 +236,7 @@ impl Gateway {
         );
         let registry = Arc::new(registry.with_operators(limits));
         learn_at_start(&registry, is_answering).await;
-        let service = service(&registry, &metrics, callers.as_ref(), users);
-        let service = service
-            .rebalanced(requests_per_goaway)
-            .compressing(compress_watches);
+        let service = service(&registry, &metrics, callers.as_ref(), users, choices);
         Ok(Self {
             registry,
             metrics,
@@ -432,11 +429,15 @@ fn service(
     metrics: &Metrics,
     callers: Option<&Callers>,
     users: Users,
+    (requests_per_goaway, compress_watches): (usize, CompressWatches),
 ) -> Service {
     let admission = registry.admission().clone();
     let service = Service::new(Arc::clone(registry) as _, admission, metrics.listener());
     let shadow = Shadow::new(metrics.shadow());
-    let service = service.ruled(registry.serving().clone(), shadow);
+    let service = service
+        .ruled(registry.serving().clone(), shadow)
+        .rebalanced(requests_per_goaway)
+        .compressing(compress_watches);
     match callers {
         Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
         None => service,

@@ -152,6 +152,8 @@ impl DownstreamFamilies {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;
         let verb = &resource_and("verb");
+        let [watch_gzip_input, watch_gzip_sent] = watch_gzip(&add)?;
+        let [list_blocks_made, list_blocks_shared] = list_blocks(&add)?;
         Ok(Self {
             requests: add.counters(
                 "request_total",
@@ -175,27 +177,11 @@ impl DownstreamFamilies {
                 "Bytes of watch events written to clients, before compression.",
                 labels,
             )?,
-            watch_gzip_input: add.sharded(
-                "watch_gzip_input_bytes_total",
-                "Bytes of events and bookmarks of watches that were sent as gzip, before compression.",
-                labels,
-            )?,
-            watch_gzip_sent: add.sharded(
-                "watch_gzip_sent_bytes_total",
-                "Bytes of events and bookmarks of watches that were sent as gzip, as they were sent.",
-                labels,
-            )?,
+            watch_gzip_input,
+            watch_gzip_sent,
             list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
-            list_blocks_made: add.counters(
-                "list_blocks_made_total",
-                "Blocks of objects that were compressed for a list.",
-                labels,
-            )?,
-            list_blocks_shared: add.counters(
-                "list_blocks_shared_total",
-                "Blocks of objects in compressed lists that were compressed for another list.",
-                labels,
-            )?,
+            list_blocks_made,
+            list_blocks_shared,
             stream_ends: add.counters(
                 "stream_ends_total",
                 "Clients' watches that ended, by reason.",
@@ -300,6 +286,40 @@ impl DownstreamFamilies {
             age: self.age.of(values),
         }
     }
+}
+
+/// Blocks of compressed lists, that were made and that others had made.
+fn list_blocks(add: &Register<'_>) -> Result<[IntCounterVec; 2], MetricsError> {
+    let labels = &ResourceLabels::NAMES;
+    Ok([
+        add.counters(
+            "list_blocks_made_total",
+            "Blocks of objects that were compressed for a list.",
+            labels,
+        )?,
+        add.counters(
+            "list_blocks_shared_total",
+            "Blocks of objects in compressed lists that were compressed for another list.",
+            labels,
+        )?,
+    ])
+}
+
+/// Bytes of compressed watches, before and after.
+fn watch_gzip(add: &Register<'_>) -> Result<[ShardedCounters; 2], MetricsError> {
+    let labels = &ResourceLabels::NAMES;
+    Ok([
+        add.sharded(
+            "watch_gzip_input_bytes_total",
+            "Bytes of events and bookmarks of watches that were sent as gzip, before compression.",
+            labels,
+        )?,
+        add.sharded(
+            "watch_gzip_sent_bytes_total",
+            "Bytes of events and bookmarks of watches that were sent as gzip, as they were sent.",
+            labels,
+        )?,
+    ])
 }
 
 /// Handles of the listener for clients.

@@ -314,12 +314,7 @@ impl Service {
                 let permission = authorized.permission.as_ref();
                 let lease = permission.map(|permission| permission.lease.hold());
                 let watch = watch.holding(Some(watch_permit), list_permit).leased(lease);
-                let compressor = &self.compressors.watches;
-                let (watch, is_gzip) = compressor.compressed(watch, authorized, &self.metrics);
-                let mut response = streamed(AnswerBody::Watch(Box::new(watch)))?;
-                if is_gzip {
-                    response = gzipped(response);
-                }
+                let mut response = self.watch_response(read, watch);
                 if is_catch_up {
                     let value = HeaderValue::from_static("latest-state");
                     response.headers_mut().insert(CATCH_UP_HEADER, value);
@@ -339,6 +334,25 @@ impl Service {
                 None => Err(ReadRefusal::Forward.into()),
             },
         }
+    }
+
+    /// The response with this watch, which is compressed if its client can read that.
+    fn watch_response(&self, read: &NegotiatedRead<'_>, watch: Watch) -> ServiceResponse {
+        let request = &read.authorized.request;
+        let permission = read.authorized.permission.as_ref();
+        let user = permission.map_or("", |permission| &permission.caller.user.name);
+        let (watch, is_gzip) = match &request.gzip_agent {
+            Some(agent) => self.compressors.watches.compressed(
+                watch,
+                &request.path.gvr.resource,
+                (user, agent),
+                &self.metrics,
+            ),
+            None => (watch, false),
+        };
+        let media_type = read.format.encoding.stream_type();
+        let response = with_content_type(media_type, AnswerBody::Watch(Box::new(watch)));
+        if is_gzip { gzipped(response) } else { response }
     }
 }
 

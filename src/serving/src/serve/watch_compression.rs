@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::permission::AuthorizedRead;
 use crate::config::CompressWatches;
 use crate::metrics::ListenerMetrics;
 use crate::watch::{GzipReaders, Watch};
@@ -29,27 +28,22 @@ impl WatchCompressor {
         }
     }
 
-    /// The watch, as gzip if that is to be, and whether it is.
+    /// The watch of a client that accepts gzip, by user and `User-Agent`; compressed if that is to be, and whether it is.
     pub(super) fn compressed(
         &self,
         watch: Watch,
-        read: &AuthorizedRead,
+        resource: &str,
+        (user, agent): (&str, &str),
         metrics: &ListenerMetrics,
     ) -> (Watch, bool) {
-        let request = &read.request;
-        let Some(agent) = request.gzip_agent.as_deref() else {
-            return (watch, false);
-        };
         let (sharing_min, trial) = match self.which {
             CompressWatches::Never => return (watch, false),
             CompressWatches::Always => (1, None),
             CompressWatches::Auto => {
                 let is_late = LATE_READERS.iter().any(|name| agent.starts_with(name));
-                if is_late || &*request.path.gvr.resource == SECRETS {
+                if is_late || resource == SECRETS {
                     return (watch, false);
                 }
-                let caller = read.permission.as_ref().map(|it| &it.caller);
-                let user = caller.map_or("", |caller| &caller.user.name);
                 let trial = self.readers.begin(user, agent);
                 if trial.is_none() {
                     metrics.gzip_unread.inc();

@@ -95,10 +95,8 @@ impl WatchCompression {
     }
 
     /// Notes the end of the watch, and whether the client has left by itself.
-    pub(super) fn ended(&mut self, has_left: bool) {
-        self.trial
-            .iter_mut()
-            .for_each(|trial| trial.ended(has_left));
+    pub(super) fn ended(&self, has_left: bool) {
+        self.trial.iter().for_each(|trial| trial.ended(has_left));
     }
 
     /// Whether the trailer is still to be sent.

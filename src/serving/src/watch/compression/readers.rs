@@ -73,7 +73,7 @@ impl GzipTrial {
     }
 
     /// Notes the end of the watch, and whether the client has left by itself.
-    pub(super) fn ended(&mut self, has_left: bool) {
+    pub(super) fn ended(&self, has_left: bool) {
         let now = Instant::now();
         let clients = &mut *self.readers.0.lock();
         if now > self.sent.unwrap_or(self.began) + SOON {
@@ -188,7 +188,7 @@ mod tests {
             }
             trial.ended(true);
             tokio::time::advance(AT_ONCE).await;
-            let mut quiet = readers.begin("user", "b").unwrap();
+            let quiet = readers.begin("user", "b").unwrap();
             tokio::time::advance(SOON * 2).await;
             quiet.ended(true);
         }

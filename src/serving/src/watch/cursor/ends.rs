@@ -49,7 +49,7 @@ impl Drop for WatchCursor {
     fn drop(&mut self) {
         let end = self.lifetime.end.unwrap_or_else(end_of_dropped);
         let SentEvents { events, bytes, .. } = self.sent;
-        if let Some(compression) = &mut self.compression {
+        if let Some(compression) = &self.compression {
             compression.ended(end == WatchEnd::ClientGone);
         }
         let place = self.guards.place.as_ref();
