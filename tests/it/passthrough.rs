@@ -248,16 +248,20 @@ async fn a_client_that_leaves_cancels_the_work_upstream() {
 async fn an_upload_that_breaks_off_breaks_off_upstream() {
     for (down, up) in ALL {
         let mut fixture = Fixture::new(down, up, ForwardIdentity::Caller).await;
+        let (breaks, told) = tokio::sync::oneshot::channel();
         let request = Request::put(fixture.uri("/swallow"))
             .header("content-length", "1000")
-            .body(peer::breaking())
+            .body(peer::breaking_on(told))
             .unwrap();
-        let _ = fixture.try_send(request).await;
-        let mut event = fixture.peer.seen.recv().await;
-        if event == Some("upload began") {
-            event = fixture.peer.seen.recv().await;
-        }
-        assert_eq!(event, Some("upload broke off"), "{down:?} {up:?}");
+        let (client, seen) = (&fixture.client, &mut fixture.peer.seen);
+        let seeing = async {
+            let began = seen.recv().await;
+            let _ = breaks.send(());
+            [began, seen.recv().await]
+        };
+        let (_, events) = tokio::join!(client.request(request), seeing);
+        let expected = ["upload began", "upload broke off"].map(Some);
+        assert_eq!(events, expected, "{down:?} {up:?}");
     }
 }
 

@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) type PeerBody = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -206,6 +206,17 @@ async fn trailers(request: Request<Incoming>) -> Response<PeerBody> {
         .headers_mut()
         .insert("trailer", HeaderValue::from_static("x-sum"));
     response
+}
+
+/// A body of one chunk, and an error when told to.
+pub(crate) fn breaking_on(told: oneshot::Receiver<()>) -> PeerBody {
+    let first = std::future::ready(Ok(Frame::data(Bytes::from_static(b"first"))));
+    let end = async {
+        let _ = told.await;
+        Err(std::io::Error::other("breaks off"))
+    };
+    let parts = stream::once(first).chain(stream::once(end));
+    StreamBody::new(parts).boxed_unsync()
 }
 
 /// A body of one chunk, a pause to flush it, and an error.
