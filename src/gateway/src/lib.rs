@@ -433,9 +433,8 @@ fn service(
 ) -> Service {
     let admission = registry.admission().clone();
     let service = Service::new(Arc::clone(registry) as _, admission, metrics.listener());
-    let shadow = Shadow::new(metrics.shadow());
     let service = service
-        .ruled(registry.serving().clone(), shadow)
+        .ruled(registry.serving().clone(), Shadow::new(metrics.shadow()))
         .rebalanced(requests_per_goaway)
         .compressing(compress_watches);
     match callers {
