@@ -4,14 +4,12 @@ use bytes::{Bytes, BytesMut};
 
 use crate::buf_list::BufList;
 use crate::cache::{Checksum, DeflateBlock};
-use crate::view::{SYNC, stored_head};
+use crate::view::{STORED_LEN_MAX, SYNC, stored_head};
 
 /// No name, no time, fastest compression, unknown system: the header that Go's writer sends at level 1.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 /// An empty final deflate block.
 const LAST_BLOCK: [u8; 5] = [1, 0, 0, 0xff, 0xff];
-/// The longest deflate block that is not compressed.
-const STORED_LEN_MAX: usize = u16::MAX as usize;
 /// Parts up to this length are copied together, longer ones are not copied.
 const COPIED_LEN_MAX: usize = 1 << 10;
 
@@ -48,7 +46,7 @@ impl GzipMember {
         self.add(Checksum::of(bytes));
         let mut out = BytesMut::with_capacity(bytes.len() + 5);
         for part in bytes.chunks(STORED_LEN_MAX) {
-            out.extend_from_slice(&head_of(part));
+            out.extend_from_slice(&stored_head(part));
             out.extend_from_slice(part);
         }
         out.freeze()
@@ -63,7 +61,7 @@ impl GzipMember {
             self.add(Checksum::of(&part));
             for start in (0..part.len()).step_by(STORED_LEN_MAX) {
                 let part = part.slice(start..part.len().min(start + STORED_LEN_MAX));
-                copied.extend_from_slice(&head_of(&part));
+                copied.extend_from_slice(&stored_head(&part));
                 if part.len() <= COPIED_LEN_MAX {
                     copied.extend_from_slice(&part);
                 } else {
@@ -87,8 +85,4 @@ impl GzipMember {
         out.extend_from_slice(&self.len.to_le_bytes()[..4]);
         out.freeze()
     }
-}
-
-fn head_of(part: &[u8]) -> [u8; 5] {
-    stored_head(u16::try_from(part.len()).unwrap_or(u16::MAX))
 }

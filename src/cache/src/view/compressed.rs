@@ -30,11 +30,12 @@ const KEPT_LEN: usize = 64 << 10;
 /// How deflate ends what can be read at once: an empty block.
 pub const SYNC: &[u8] = &[0, 0, 0, 0xff, 0xff];
 /// The longest deflate block that is not compressed.
-const STORED_LEN_MAX: usize = u16::MAX as usize;
+pub const STORED_LEN_MAX: usize = u16::MAX as usize;
 
-/// The head of a deflate block of `len` bytes, at most 65,535, that is not compressed.
+/// The head of a deflate block that is not compressed, of at most [`STORED_LEN_MAX`] bytes.
 #[must_use]
-pub const fn stored_head(len: u16) -> [u8; 5] {
+pub fn stored_head(block: &[u8]) -> [u8; 5] {
+    let len = u16::try_from(block.len()).unwrap_or(u16::MAX);
     let ([low, high], [not_low, not_high]) = (len.to_le_bytes(), (!len).to_le_bytes());
     [0, low, high, not_low, not_high]
 }
@@ -246,7 +247,7 @@ fn stored(bytes: &[u8]) -> Bytes {
     let heads = bytes.len().div_ceil(STORED_LEN_MAX) + 1;
     let mut out = Vec::with_capacity(bytes.len() + heads * SYNC.len());
     for part in bytes.chunks(STORED_LEN_MAX) {
-        out.extend_from_slice(&stored_head(u16::try_from(part.len()).unwrap_or(u16::MAX)));
+        out.extend_from_slice(&stored_head(part));
         out.extend_from_slice(part);
     }
     out.extend_from_slice(SYNC);
