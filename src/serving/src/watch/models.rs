@@ -179,8 +179,8 @@ fn a_bookmark_at_the_end_is_not_below_what_was_sent() {
             if let CursorStep::Frame(mut frame) = cursor.next() {
                 sent.extend(versions(&frame.copy_to_bytes(frame.remaining())));
             }
-            if let TimerAction::Bookmark(bookmark) = cursor.on_timer(Instant::now()) {
-                sent.extend(versions(&bookmark));
+            if let TimerAction::Bookmark(mut bookmark) = cursor.on_timer(Instant::now()) {
+                sent.extend(versions(&bookmark.copy_to_bytes(bookmark.remaining())));
             }
             sent
         });
