@@ -12,14 +12,13 @@ mod readiness;
 mod resources;
 mod restart;
 mod status;
+mod tables;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hashbrown::{HashMap, HashSet};
-use http::{HeaderMap, Response};
-use http_body_util::{BodyExt, Full};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -29,7 +28,6 @@ use super::api_services::ApiServiceFeed;
 use super::bound_objects::KeptCache;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
-use super::forwarded::{HoldingBody, begin_talk};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::local_fetch::LocalFetch;
@@ -39,8 +37,6 @@ use super::pressure::{HistoryCuts, MemoryRoom, PressureLevel};
 use super::recorders::ResourceRecorder;
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
-use crate::audit::event::ResponseStatus;
-use crate::auth::impersonation::impersonates;
 use crate::cache::Retention;
 use crate::cache_rule::{
     ApiServiceKnowledge, ForwardReason, may_cache, may_keep, must_prove_origin,
@@ -49,12 +45,9 @@ use crate::config::{CacheLists, ResourcePattern};
 use crate::log_limit::FaultLog;
 use crate::metrics::{ForwardedMetrics, ListenerMetrics, Metrics};
 use crate::passthrough::Passthrough;
-use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Encoding, Gates, Gvr};
-use crate::serve::resources::{ForwardRequest, ForwardedBody, Permission, Resources};
-use crate::serve::response_status;
 use crate::serving_control::ServingControl;
-use crate::tables::{self, OriginCheck, Tables};
+use crate::tables::{OriginCheck, TableLists, Tables};
 use crate::talkers::Talkers;
 use crate::upstream::client::Client;
 use crate::upstream::discovery::Discovery;
@@ -101,6 +94,7 @@ pub(super) struct Registry {
     passthrough: Passthrough,
     operators: Option<OperatorLimits>,
     tables: Arc<Tables>,
+    table_lists: TableLists,
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
     draining: DrainFlag,
@@ -179,6 +173,11 @@ impl Registry {
             settings.limits.frame_len_max,
             origin_check(&client, &settings.cached),
         );
+        let table_lists = TableLists::new(
+            Arc::clone(&client),
+            Arc::clone(&metrics),
+            origin_check(&client, &settings.cached),
+        );
         Self {
             pinned: pinned.collect(),
             undiscovered: Mutex::new(undiscovered),
@@ -188,6 +187,7 @@ impl Registry {
             passthrough,
             operators: None,
             tables: Arc::new(tables),
+            table_lists,
             listener: metrics.listener(),
             forwarded: metrics.forwarded(),
             offers: HandoverOffers::new(metrics.served_handovers()),
@@ -363,53 +363,6 @@ impl Registry {
             .collect()
     }
 
-    /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory
-    /// does.
-    async fn table_watch(&self, forward: &mut ForwardRequest) -> Option<Response<ForwardedBody>> {
-        let (http, info) = (&forward.request.http, &forward.request.info);
-        let gvr = tables::candidate(http, info)?;
-        if !self.is_for_memory(&gvr) {
-            return None;
-        }
-        let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
-        let table_request = tables::TableWatchRequest::of(http, info, namespaced)?;
-        let permission = forward.caller.permission.as_ref();
-        if !may_share(self.settings.is_guarded, permission, http.headers()) {
-            return None;
-        }
-        let (trail, peer) = (forward.trail.as_ref(), forward.caller.peer);
-        let permit = match self.admission_of(peer).resuming_watch(peer) {
-            Ok(permit) => permit,
-            Err(refused) => {
-                if let Some(trail) = trail {
-                    trail.respond(response_status(&refused));
-                }
-                let answer = refused.to_response().map(|body| {
-                    ForwardedBody::new(Full::from(body).map_err(|never| match never {}))
-                });
-                return Some(with_audit_id(answer, &audit_id(http.headers())));
-            }
-        };
-        let caller = (http.headers(), permission);
-        let table_request = table_request.of_peer(peer);
-        let answer = self
-            .tables
-            .watch(table_request, caller, || self.tally(&CacheKey::json(&gvr)))
-            .await?;
-        // It may have joined after the streams of its group were ended.
-        if !self.is_for_memory(&gvr) {
-            return None;
-        }
-        if let Some(trail) = trail {
-            trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
-        }
-        let talk = begin_talk(&self.talkers, &forward.request, &forward.caller);
-        Some(answer.map(|body| {
-            let body = body.holding(permit).recorded(trail.cloned());
-            HoldingBody::boxed(body, talk, forward.permit.take())
-        }))
-    }
-
     /// Whether the resource may be served other than by forwarding; if not, why.
     fn may_cache(&self, gvr: &Gvr) -> Result<(), ForwardReason> {
         may_cache(gvr, &self.settings.cached, &self.known.load())
@@ -433,11 +386,6 @@ fn origin_check(client: &Arc<Client>, lists: &CacheLists) -> OriginCheck {
         let fetch = LocalFetch::new(Arc::clone(&client), unproven);
         Box::pin(async move { fetch.check().await.map_err(|error| error.to_string()) })
     })
-}
-
-/// Whether a request may share a stream with others. Unauthenticated and impersonating requests are left to upstream.
-fn may_share(is_guarded: bool, permission: Option<&Permission>, headers: &HeaderMap) -> bool {
-    permission.is_some() || !is_guarded && !impersonates(headers)
 }
 
 #[cfg(test)]

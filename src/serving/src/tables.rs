@@ -1,14 +1,16 @@
-//! Watches of Tables: only upstream can render them, so clients with the same parameters share one upstream watch (decision 11).
+//! Lists and watches of Tables: only upstream can render them, so clients with the same parameters share one upstream watch (decision 11), and
+//! requests for lists (`list`).
 //!
 //! ```text
 //! upstream ── one watch per key ──▶ TableStreamKeeper ──▶ ring of StoredTableEvent ──▶ TableBody, one per client ──▶ clients
 //! ```
 //!
 //! `request` decides which watches can share a stream, `stream` reads the upstream watch into a ring, `event` is what the ring stores,
-//! `response` joins a client to a stream, and `body` is its response body. Lists, initial events and unusual requests are forwarded one by one.
+//! `response` joins a client to a stream, and `body` is its response body. Initial events and unusual requests are forwarded one by one.
 
 mod body;
 mod event;
+mod list;
 mod request;
 mod response;
 mod stream;
@@ -28,6 +30,7 @@ use crate::metrics::{ByLabel, Metrics, TaskKind};
 use crate::resource::{CacheKey, Gvr, ResourceVersion};
 use crate::task::catch_panic;
 use crate::upstream::client::Client;
+pub use list::{TableList, TableListRequest, TableLists, is_unchanged};
 use request::Key;
 pub use request::{TableWatchRequest, candidate};
 pub use stream::OriginCheck;

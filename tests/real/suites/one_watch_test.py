@@ -1,4 +1,5 @@
 """Many clients through the gateway cause one upstream watch per resource, by the server's own count."""
+import gzip
 import json
 import threading
 
@@ -195,3 +196,59 @@ def as_direct(stream, rows, columns):
     definitions = [row["object"]["columnDefinitions"] for row in got]
     bare = lambda some: [{**row, "object": {**row["object"], "columnDefinitions": None}} for row in some]
     return bare(got) == bare(want) and definitions[0] == columns and set(map(str, definitions[1:])) <= {"None"}
+
+
+POLLERS = 12  # of Tables, as kubectl get lists them
+ROUNDS = 20
+
+
+def test_lists_of_tables_are_shared(check, during):
+    """Whoever lists after a write sees it, whichever client's list is given; and lists cost fewer requests than there are clients."""
+    with during(CountedStack("tables", fixtures.with_widgets)) as stack:
+        api = fixtures.Api(stack.server)
+        pods = fixtures.pods("default")
+        for i in range(5):
+            api.create(pods, fixtures.pod(f"p{i}"))
+        crowd = Crowd(stack.plain, fixtures.pods(), clients=1)  # so that there is a cache, which tells whether pods have changed
+        crowd.wait_open()
+        written, stale, wrong, counted, stop = [0], [], [], [], threading.Event()
+        target = wire.query(pods, limit=500)
+
+        def lists(headers):
+            while not stop.is_set():
+                known = written[0]
+                counted.append(1)
+                answer = wire.request(stack.plain, "GET", target, headers)
+                if answer.status != 200:
+                    wrong.append((answer.status, answer.body))
+                    return
+                body = gzip.decompress(answer.body) if answer.headers.get("content-encoding") == "gzip" else answer.body
+                version = max(int(row["object"]["metadata"]["resourceVersion"]) for row in json.loads(body)["rows"])
+                if version < known:
+                    stale.append((known, version))
+
+        pollers = [threading.Thread(target=lists, args=({**KUBECTL, **({"Accept-Encoding": "gzip"} if i % 2 else {})},)) for i in range(POLLERS)]
+        for poller in pollers:
+            poller.start()
+        try:
+            for i in range(ROUNDS):
+                written[0] = max(written[0], api.label(f"{pods}/p0", listed=str(i)))
+                counted.append(1)
+                once = wire.request(stack.plain, "GET", target, KUBECTL)
+                version = max(int(row["object"]["metadata"]["resourceVersion"]) for row in json.loads(once.body)["rows"])
+                if version < written[0]:
+                    stale.append((written[0], version))
+        finally:
+            stop.set()
+            for poller in pollers:
+                poller.join()
+            crowd.close()
+        check("each list is answered", not wrong, f"{wrong[:3]}")
+        check("each list has what was written before it", not stale, f"{stale[:3]}")
+        asked, shared = (stack.gateway_metric("plain", f"kube_fanout_{name}", resource="pods") for name in ("upstream_table_lists_total", "table_lists_shared_total"))
+        if not stack.direct:
+            check("each list is shared, or asked for once", asked + shared == len(counted) and shared > 0, f"{asked:.0f} + {shared:.0f} of {len(counted)}")
+        through, direct = (wire.request(end, "GET", target, KUBECTL) for end in (stack.plain, stack.server))
+        bare = lambda answer: [row["object"] for row in json.loads(answer.body)["rows"]]
+        check("the rows are those of a direct list", bare(through) == bare(direct), f"{len(through.body)} and {len(direct.body)} bytes")
+        check("so are the headers", through.headers.get("content-type") == direct.headers.get("content-type"), f"{through.headers}")

@@ -77,6 +77,7 @@ impl Registry {
             info!(resource = %key, "giving the cache up: who serves the resource has changed, or is not known any more");
             self.close_slot(&key, Hub::expire);
         }
+        self.table_lists.expire(&must_end);
         self.tables.expire(must_end);
     }
 }

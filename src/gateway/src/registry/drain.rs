@@ -48,6 +48,7 @@ impl Registry {
         };
         // Their clients do not come back, so nothing is spread here.
         self.tables.close();
+        self.table_lists.close();
         slots.iter().for_each(|slot| slot.end());
     }
 

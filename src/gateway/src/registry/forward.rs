@@ -16,16 +16,13 @@ use crate::serve::ClientRequest;
 use crate::serve::resources::{ForwardLifetime, ForwardRequest, ForwardedBody};
 
 impl Registry {
-    /// Has upstream answer a request, or a shared watch of Tables.
+    /// Has upstream answer a request, alone or together with others that want the same Tables.
     pub(super) async fn forward_upstream(
         &self,
         mut forward: ForwardRequest,
     ) -> Response<ForwardedBody> {
-        // Clients that a rule forwards share nothing.
-        if forward.side.is_none()
-            && let Some(answer) = self.table_watch(&mut forward).await
-        {
-            return lasting(answer);
+        if let Some(answer) = self.table(&mut forward).await {
+            return answer;
         }
         let started = Instant::now();
         *self.permitted_forwards.lock() += u64::from(forward.caller.permission.is_some());
@@ -63,7 +60,10 @@ impl Registry {
         };
         let answer = match lifetime {
             ForwardLifetime::Watch => {
-                let (drained, side) = (self.draining.end_of_watch(), or_pending(forward.side));
+                let (drained, side) = (
+                    self.draining.end_of_watch(),
+                    or_pending(forward.rule.and_then(|rule| rule.end)),
+                );
                 let deadlines = deadlines.drained_by(either(drained, side));
                 passthrough.forward_watch(request, deadlines).await
             }
@@ -91,10 +91,4 @@ impl Registry {
         answer.extensions_mut().insert(lifetime);
         answer
     }
-}
-
-/// The answer as one that lasts as long as a watch.
-fn lasting(mut answer: Response<ForwardedBody>) -> Response<ForwardedBody> {
-    answer.extensions_mut().insert(ForwardLifetime::Watch);
-    answer
 }

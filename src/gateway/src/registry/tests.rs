@@ -392,7 +392,7 @@ async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream
             caller: caller(None, None),
             permit: Some(permit.clone()),
             trail: None,
-            side: None,
+            rule: None,
         };
         let registry = Arc::clone(&registry);
         async move { Ok::<_, std::convert::Infallible>(registry.forward(forward).await) }

@@ -106,6 +106,8 @@ pub enum TaskKind {
     ServingRules,
     /// Sends spans to a collector.
     SpanExport,
+    /// Fetches one list of Tables for all that ask alike.
+    TableList,
     /// Reads one shared watch of Tables.
     TableWatch,
 }

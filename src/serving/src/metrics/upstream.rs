@@ -50,13 +50,17 @@ pub struct UpstreamMetrics {
     pub last_received: Gauge,
 }
 
-/// Handles of a resource's shared watches of Tables.
+/// Handles of a resource's shared watches and lists of Tables.
 #[derive(Clone, Debug)]
 pub struct TableMetrics {
     /// Watches of Tables that are open upstream, each shared by all clients with the same parameters.
     pub watches: IntGauge,
     /// Such watches requested, including those that continue where another one ended.
     pub requests: IntCounter,
+    /// Lists of Tables requested from upstream, each for all clients that ask alike.
+    pub lists: IntCounter,
+    /// Lists of Tables that were answered with the response to another one.
+    pub shared_lists: IntCounter,
 }
 
 /// Series of Tables have no encoding; they are removed together with the series of this one.
@@ -78,6 +82,8 @@ pub(super) struct UpstreamFamilies {
     last_received: GaugeVec,
     table_watches: IntGaugeVec,
     table_requests: IntCounterVec,
+    table_lists: IntCounterVec,
+    shared_table_lists: IntCounterVec,
 }
 
 /// How old events are when they arrive, and how far that can be believed.
@@ -185,6 +191,16 @@ impl UpstreamFamilies {
                 "Shared watches of Tables requested from upstream, those included that continue where another one ended.",
                 &labels[..3],
             )?,
+            table_lists: add.counters(
+                "upstream_table_lists_total",
+                "Lists of Tables requested from upstream for all clients that ask alike.",
+                &labels[..3],
+            )?,
+            shared_table_lists: add.counters(
+                "table_lists_shared_total",
+                "Lists of Tables answered with upstream's response to another one.",
+                &labels[..3],
+            )?,
         })
     }
 
@@ -221,6 +237,8 @@ impl UpstreamFamilies {
         if labels.encoding == TABLES_ENCODING {
             let _ = self.table_watches.remove_label_values(&values[..3]);
             let _ = self.table_requests.remove_label_values(&values[..3]);
+            let _ = self.table_lists.remove_label_values(&values[..3]);
+            let _ = self.shared_table_lists.remove_label_values(&values[..3]);
         }
     }
 
@@ -230,6 +248,8 @@ impl UpstreamFamilies {
         TableMetrics {
             watches: self.table_watches.with_label_values(values),
             requests: self.table_requests.with_label_values(values),
+            lists: self.table_lists.with_label_values(values),
+            shared_lists: self.shared_table_lists.with_label_values(values),
         }
     }
 

@@ -16,7 +16,7 @@ use super::read_request::ReadRequest;
 use super::read_state::ReadRefusal;
 use super::record::response_status;
 use super::request_timeout::{before_deadline, timeout_response};
-use super::resources::{ForwardCaller, ForwardRequest, RequestOutcome};
+use super::resources::{ForwardCaller, ForwardRequest, ForwardRule, RequestOutcome};
 use super::response::switched;
 use super::service::{Service, ServiceResponse};
 use super::side::{ReadSide, user_of};
@@ -31,7 +31,7 @@ use crate::protocol::request::{ResourcePath, Verb};
 use crate::protocol::status::Status;
 use crate::protocol::{AUDIT_ID, with_audit_id};
 use crate::resource::{CacheKey, LOOP_HEADER};
-use crate::serving_control::{SideEnd, SideHold, SubjectUser};
+use crate::serving_control::{SideHold, SubjectUser};
 use crate::talkers::TalkKind;
 use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
@@ -200,7 +200,7 @@ impl Service {
             trail: read.trail.clone(),
             request,
             permit,
-            side: None,
+            rule: None,
         });
         let forwarded = before_deadline(read.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
@@ -323,12 +323,12 @@ impl Service {
         .await
     }
 
-    /// Forwards a request that is not authorized here. `trail` gives its entry in the audit log, and `side` ends a watch that a serving
-    /// rule forwards.
+    /// Forwards a request that is not authorized here. `trail` gives its entry in the audit log, and `rule` is the serving rule that
+    /// forwards it.
     pub(super) async fn forward(
         &self,
         request: Box<ClientRequest>,
-        side: Option<SideEnd>,
+        rule: Option<ForwardRule>,
         trail: impl FnOnce(&ClientRequest, &ForwardCaller) -> Option<AuditTrail>,
     ) -> ServiceResponse {
         match self.forward_caller(&request).await {
@@ -339,7 +339,7 @@ impl Service {
                     caller,
                     permit: None,
                     trail,
-                    side,
+                    rule,
                 };
                 self.send_upstream(forward).await
             }

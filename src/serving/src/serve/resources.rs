@@ -113,8 +113,15 @@ pub struct ForwardRequest {
     pub permit: Option<ForwardPermit>,
     /// Its entry in the audit log, in case that it is answered here after all.
     pub trail: Option<AuditTrail>,
-    /// What ends the watch when the serving rules change; `None` if they do not concern it.
-    pub side: Option<SideEnd>,
+    /// The serving rule that forwards it; `None` if none does.
+    pub rule: Option<ForwardRule>,
+}
+
+/// A serving rule that forwards a request.
+#[derive(Debug, Default)]
+pub struct ForwardRule {
+    /// What ends a watch when the rules change.
+    pub end: Option<SideEnd>,
 }
 
 /// The caller of a forwarded request.

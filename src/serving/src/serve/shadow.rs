@@ -14,7 +14,7 @@ use super::body::AnswerBody;
 use super::client_request::ClientRequest;
 use super::negotiation::Negotiation;
 use super::read_request::ReadRequest;
-use super::resources::{ForwardCaller, ForwardedBody};
+use super::resources::{ForwardCaller, ForwardRule, ForwardedBody};
 use super::service::{RuledReads, Service, ServiceResponse};
 use super::side::RuledForward;
 use crate::audit::AuditTrail;
@@ -37,7 +37,8 @@ impl Service {
         let shadowed = ruled
             .shadowed
             .and_then(|subject| self.begin_shadow(read, &request, subject));
-        let response = self.forward(request, ruled.end, trail).await;
+        let rule = ForwardRule { end: ruled.end };
+        let response = self.forward(request, Some(rule), trail).await;
         match shadowed {
             Some(shadowed) => attach(shadowed, response),
             None => response,

@@ -23,17 +23,17 @@ const KNOWN: [&str; 7] = [
     "watch",
 ];
 
-/// What two watches must have in common to share an upstream watch.
+/// What two watches must have in common to share an upstream watch, and two lists to have the same rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The resource whose objects are the rows.
     pub gvr: Gvr,
     /// Path and selectors are compared as the clients wrote them.
-    path: String,
-    label_selector: String,
-    field_selector: String,
-    include_object: &'static str,
-    version: MetaVersion,
+    pub(super) path: String,
+    pub(super) label_selector: String,
+    pub(super) field_selector: String,
+    pub(super) include_object: &'static str,
+    pub(super) version: MetaVersion,
 }
 
 /// One client's watch request.
@@ -49,15 +49,13 @@ pub struct TableWatchRequest {
     pub peer: Peer,
 }
 
-/// The resource of a request that may be a watch of Tables; a cheap check that needs no discovery.
+/// The resource of a request that may be a list or a watch of Tables; a cheap check that needs no discovery.
 pub fn candidate<B>(request: &Request<B>, info: &RequestInfo) -> Option<Gvr> {
     let wants_table =
         |accept: &HeaderValue| memchr::memmem::find(accept.as_bytes(), b"as=Table").is_some();
-    let query = request.uri().query()?;
     let path = info.resource()?;
-    let fits = request.method() == Method::GET
-        && query.contains("watch")
-        && request.headers().get(ACCEPT).is_some_and(wants_table);
+    let fits =
+        request.method() == Method::GET && request.headers().get(ACCEPT).is_some_and(wants_table);
     fits.then(|| path.gvr.clone())
 }
 
@@ -117,15 +115,20 @@ impl Key {
             "{}?watch=true&allowWatchBookmarks=true&resourceVersion={after}&includeObject={}",
             self.path, self.include_object
         );
+        self.push_selectors(&mut text);
+        text.parse().ok()
+    }
+
+    /// Appends the selectors to a query.
+    pub(super) fn push_selectors(&self, query: &mut String) {
         for (name, selector) in [
             ("labelSelector", &self.label_selector),
             ("fieldSelector", &self.field_selector),
         ] {
             if !selector.is_empty() {
-                text.push_str(&format!("&{name}={}", escaped(selector)));
+                query.push_str(&format!("&{name}={}", escaped(selector)));
             }
         }
-        text.parse().ok()
     }
 
     /// The Accept header of the upstream watch: the one Table format of this key.
@@ -151,7 +154,7 @@ fn kind_of(gvr: &Gvr, namespaced: bool) -> ResourceKind {
 }
 
 /// `None` for values that upstream refuses.
-fn include_object(query: &Query) -> Option<&'static str> {
+pub(super) fn include_object(query: &Query) -> Option<&'static str> {
     match query.first("includeObject").unwrap_or_default() {
         "" | "Metadata" => Some("Metadata"),
         "Object" => Some("Object"),

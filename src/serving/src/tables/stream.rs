@@ -379,13 +379,14 @@ impl Drop for OpenWatchGuard {
     }
 }
 
-fn is_accepted(response: &Response<ResponseBody>) -> bool {
+/// Whether this is a Table, or a watch of them.
+pub(super) fn is_accepted(response: &Response<ResponseBody>) -> bool {
     let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
     response.status() == StatusCode::OK && response.headers().get(CONTENT_TYPE).is_some_and(is_json)
 }
 
 /// Whether repeating the request is useless.
-fn is_final(status: StatusCode) -> bool {
+pub(super) fn is_final(status: StatusCode) -> bool {
     let may_pass = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
     status.is_client_error() && !may_pass.contains(&status)
 }

@@ -1,4 +1,6 @@
-//! Shared streams over a scripted upstream on loopback; the test answers each request.
+//! Shared streams and lists over a scripted upstream on loopback; the test answers each request.
+
+mod lists;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -93,9 +95,10 @@ impl<T> Answered for Result<(), T> {
 
 struct Upstream {
     tables: Arc<Tables>,
+    lists: Arc<TableLists>,
     is_local: Arc<AtomicBool>,
     request: mpsc::Receiver<Asked>,
-    _serving: JoinSet<()>,
+    serving: JoinSet<()>,
 }
 
 impl Upstream {
@@ -117,11 +120,17 @@ impl Upstream {
             let is_local = told.load(Ordering::Relaxed);
             Box::pin(async move { is_local.then_some(()).ok_or_else(String::new) })
         });
+        let lists = TableLists::new(
+            Arc::clone(&client),
+            Arc::clone(&metrics),
+            Arc::clone(&origin_check),
+        );
         Self {
             tables: Arc::new(Tables::new(client, metrics, 1 << 20, origin_check)),
+            lists: Arc::new(lists),
             is_local,
             request,
-            _serving: serving,
+            serving,
         }
     }
 
