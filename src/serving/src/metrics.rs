@@ -31,6 +31,7 @@ mod serving;
 mod shadow;
 mod sharded;
 mod stalled_streams;
+mod tables;
 mod traces;
 mod upstream;
 
@@ -79,8 +80,9 @@ pub use serving::{RuleCounters, ServingMetrics};
 pub use shadow::{ShadowMetrics, ShadowOutcome};
 pub use sharded::{ShardedCounter, ShardedHistogram};
 pub use stalled_streams::StalledStreams;
+pub use tables::TableMetrics;
 pub use traces::{SpanOutcome, TraceMetrics};
-pub use upstream::{TableMetrics, UpstreamMetrics};
+pub use upstream::UpstreamMetrics;
 
 #[cfg(test)]
 mod tests;
@@ -102,6 +104,7 @@ pub struct Metrics {
     /// The standard metrics `process_*`, which have no prefix.
     process: Registry,
     upstream: upstream::UpstreamFamilies,
+    tables: tables::TableFamilies,
     endpoints: endpoints::EndpointFamilies,
     cache: cache::CacheFamilies,
     checkpoint: checkpoint::CheckpointFamilies,
@@ -171,6 +174,7 @@ impl Metrics {
         let by_cause = authorization::reviews_by_cause(&gateway)?;
         Ok(Self {
             upstream: upstream::UpstreamFamilies::register(&gateway)?,
+            tables: tables::TableFamilies::register(&gateway)?,
             endpoints: endpoints::EndpointFamilies::register(&gateway)?,
             cache: cache::CacheFamilies::register(&gateway)?,
             checkpoint: checkpoint::CheckpointFamilies::register(&gateway)?,
@@ -233,6 +237,7 @@ impl Metrics {
                 return true;
             }
             self.upstream.remove(labels);
+            self.tables.remove(labels);
             self.cache.remove(labels);
             self.checkpoint.remove(labels);
             self.drift.remove(labels);
@@ -278,11 +283,11 @@ impl Metrics {
         self.endpoints.of(endpoint)
     }
 
-    /// Handles of one resource's shared watches of Tables.
+    /// Handles of one resource's shared watches and lists of Tables.
     #[must_use]
     pub fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
         self.with_usage(labels, |usage| {
-            let metrics = self.upstream.tables(labels);
+            let metrics = self.tables.of(labels);
             usage.tables = Some(metrics.watches.clone());
             metrics
         })

@@ -143,7 +143,11 @@ impl Registry {
 }
 
 /// Whether a request may share a stream with others. Unauthenticated and impersonating requests are left to upstream.
-fn may_share(is_guarded: bool, permission: Option<&Permission>, headers: &HeaderMap) -> bool {
+pub(super) fn may_share(
+    is_guarded: bool,
+    permission: Option<&Permission>,
+    headers: &HeaderMap,
+) -> bool {
     permission.is_some() || !is_guarded && !impersonates(headers)
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::task::{Context, Waker};
 
 use futures::FutureExt;
-use http::Request;
+use http::{HeaderMap, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,6 +18,7 @@ use super::super::forwarded::{lifetime_of, revocation};
 use super::super::live::LiveLimits;
 use tokio::time::Instant;
 
+use super::tables::may_share;
 use super::*;
 use crate::admission::samples::unlimited;
 use crate::auth::guard::Forwarding;
@@ -29,7 +30,8 @@ use crate::fairness::{Peer, Permits};
 use crate::metrics::GiveUpReason;
 use crate::protocol::request::RequestInfo;
 use crate::serve::resources::{
-    Availability, FillWait, ForwardCaller, ForwardLifetime, ForwardPermit,
+    Availability, FillWait, ForwardCaller, ForwardLifetime, ForwardPermit, ForwardRequest,
+    Permission, Resources as _,
 };
 use crate::upstream::client::{ConnectSource, ForwardIdentity};
 use crate::upstream::discovery::{DiscoveredResource, discover};

@@ -50,22 +50,6 @@ pub struct UpstreamMetrics {
     pub last_received: Gauge,
 }
 
-/// Handles of a resource's shared watches and lists of Tables.
-#[derive(Clone, Debug)]
-pub struct TableMetrics {
-    /// Watches of Tables that are open upstream, each shared by all clients with the same parameters.
-    pub watches: IntGauge,
-    /// Such watches requested, including those that continue where another one ended.
-    pub requests: IntCounter,
-    /// Lists of Tables requested from upstream, each for all clients that ask alike.
-    pub lists: IntCounter,
-    /// Lists of Tables that were answered with the response to another one.
-    pub shared_lists: IntCounter,
-}
-
-/// Series of Tables have no encoding; they are removed together with the series of this one.
-const TABLES_ENCODING: &str = "json";
-
 #[derive(Debug)]
 pub(super) struct UpstreamFamilies {
     events_received: ShardedCounters,
@@ -80,10 +64,6 @@ pub(super) struct UpstreamFamilies {
     connected: IntGaugeVec,
     age: AgeFamilies,
     last_received: GaugeVec,
-    table_watches: IntGaugeVec,
-    table_requests: IntCounterVec,
-    table_lists: IntCounterVec,
-    shared_table_lists: IntCounterVec,
 }
 
 /// How old events are when they arrive, and how far that can be believed.
@@ -180,27 +160,6 @@ impl UpstreamFamilies {
                 "When upstream last sent anything for the resource, bookmarks included, or was found to have nothing new, in seconds since 1970.",
                 labels,
             )?,
-            table_watches: add.gauges(
-                "upstream_table_watches_active",
-                "Watches of Tables open upstream, each shared by all clients with the same parameters.",
-                // Tables have no encoding.
-                &labels[..3],
-            )?,
-            table_requests: add.counters(
-                "upstream_table_watches_total",
-                "Shared watches of Tables requested from upstream, those included that continue where another one ended.",
-                &labels[..3],
-            )?,
-            table_lists: add.counters(
-                "upstream_table_lists_total",
-                "Lists of Tables requested from upstream for all clients that ask alike.",
-                &labels[..3],
-            )?,
-            shared_table_lists: add.counters(
-                "table_lists_shared_total",
-                "Lists of Tables answered with upstream's response to another one.",
-                &labels[..3],
-            )?,
         })
     }
 
@@ -234,23 +193,6 @@ impl UpstreamFamilies {
         ByLabel::<UpstreamWatchEnd>::forget(&self.watch_ends, values);
         ByLabel::<FrameRejection>::forget(&self.frames_rejected, values);
         ByLabel::<Contradiction>::forget(&self.contradictions, values);
-        if labels.encoding == TABLES_ENCODING {
-            let _ = self.table_watches.remove_label_values(&values[..3]);
-            let _ = self.table_requests.remove_label_values(&values[..3]);
-            let _ = self.table_lists.remove_label_values(&values[..3]);
-            let _ = self.shared_table_lists.remove_label_values(&values[..3]);
-        }
-    }
-
-    pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
-        let [group, version, resource, _] = labels.values();
-        let values = &[group, version, resource];
-        TableMetrics {
-            watches: self.table_watches.with_label_values(values),
-            requests: self.table_requests.with_label_values(values),
-            lists: self.table_lists.with_label_values(values),
-            shared_lists: self.shared_table_lists.with_label_values(values),
-        }
     }
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
