@@ -314,9 +314,7 @@ impl<'a> AcceptParameters<'a> {
             "stream" => self.stream = trimmed,
             "sv" => self.server_version = trimmed,
             "pretty" => self.is_pretty = trimmed == "1",
-            "drop" if trimmed == "metadata.managedFields" => {
-                self.managed_fields = ManagedFields::Dropped;
-            }
+            "drop" => self.managed_fields = dropped(trimmed),
             _ => {}
         }
     }
@@ -333,6 +331,14 @@ impl<'a> AcceptParameters<'a> {
             ("PartialObjectMetadataList", Some(version)) => Conversion::MetadataList(version),
             _ => Conversion::Unknown,
         })
+    }
+}
+
+/// What the parameter `drop` asks for: fields with `+` between them, of which unknown ones are ignored.
+fn dropped(fields: &str) -> ManagedFields {
+    match fields.split('+').any(|field| field == "metadata.managedFields") {
+        true => ManagedFields::Dropped,
+        false => ManagedFields::Kept,
     }
 }
 

@@ -719,6 +719,22 @@ fn renditions_are_chosen_as_the_server_chooses() {
             dropped,
         ),
         ("application/json;drop=spec", json, json),
+        ("application/json;drop=", json, json),
+        (
+            "application/json; drop=spec.later+metadata.managedFields",
+            dropped,
+            dropped,
+        ),
+        (
+            "application/json;drop=metadata.managedFields+metadata.managedFields",
+            dropped,
+            dropped,
+        ),
+        (
+            "application/json;drop=metadata.managedFields;drop=spec",
+            json,
+            json,
+        ),
     ] {
         negotiated(accept, typed, dynamic);
     }

@@ -1,5 +1,6 @@
 """The conformance suite: plain requests in the same state, then every named test, against both sides; writes docs/CONFORMANCE.md if
 CONFORMANCE_TABLE names a file."""
+import json
 import os
 import re
 import threading
@@ -248,7 +249,8 @@ def run(request, during):
         if all(outcome.done() for outcome in run.outcomes.values()):
             run.join()
             if (file := os.environ.get("CONFORMANCE_TABLE")) and run.whole and not stack.direct:
-                Path(file).write_text(table.text(run.results, run.known.entries))
+                release = json.loads(wire.request(stack.server, "GET", "/version").body)["gitVersion"]
+                Path(file).write_text(table.text(run.results, run.known.entries, release))
 
 
 def judge(run, name):

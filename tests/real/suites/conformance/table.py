@@ -16,7 +16,8 @@ HEAD = """# Conformance
 
 The Kubernetes API server's own tests of lists and watches (release 1.36), applied to the gateway. Each of our tests states a property of
 an upstream test. It runs against a real API server and, in the same state, through the gateway: both must have the property, and their
-responses must be equal. `tests/real/suites/conformance/checklist.txt` describes each entry.
+responses must be equal. Every entry here was compared with kube-apiserver RELEASE.
+`tests/real/suites/conformance/checklist.txt` describes each entry.
 
 | result | meaning |
 |---|---|
@@ -62,9 +63,9 @@ def result_of(number, tests, results, reasons):
         parts.append(f"pinned by `{pin.unit}`")
     return "; ".join(parts)
 
-def page(entries):
+def page(entries, release):
     """The page of {number: (upstream tests, our tests, result)}: results that need no words are counted."""
-    out = [HEAD]
+    out = [HEAD.replace("RELEASE", release)]
     for section_, title in TITLES.items():
         of_section = {n: entry for n, entry in entries.items() if section(n) == section_}
         results = [entry[2] for entry in of_section.values()]
@@ -75,7 +76,7 @@ def page(entries):
         out += ["| " + " | ".join(map(cell, (str(n), *entry))) + " |" for n, entry in listed.items()]
     return "\n".join(out) + "\n"
 
-def text(results, reasons):
+def text(results, reasons, release):
     tests, entries = {}, {}
     for test in framework.load():
         tests.setdefault(test.number, []).append(test)
@@ -83,7 +84,7 @@ def text(results, reasons):
         mine = tests.get(number, [])
         names = ", ".join(f"`{t.name}`" for t in mine) or f"none: {check}"
         entries[number] = (upstream, names, result_of(number, mine, results, reasons))
-    return page(entries)
+    return page(entries, release)
 
 def faults(document, tests, pins):
     """The reasons why a document is not the table of these tests; needs no server."""

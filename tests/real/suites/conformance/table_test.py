@@ -28,7 +28,7 @@ class Table(unittest.TestCase):
         self.assertEqual([], table.faults(table.DOCUMENT.read_text(), self.tests, framework.PINS))
 
     def test_a_made_table_is_right_and_a_cut_one_is_not(self):
-        made = table.text({str(t): Result(t) for t in self.tests}, {})
+        made = table.text({str(t): Result(t) for t in self.tests}, {}, "v1.36.1")
         self.assertEqual([], table.faults(made, self.tests, framework.PINS))
         self.assertIn("\n| 53 |", made)
         cut = re.sub(r"^\| 53 \|.*\n", "", made, flags=re.M)
@@ -38,7 +38,7 @@ class Table(unittest.TestCase):
         entries = {n: (upstream, "", "same") for n, (_, upstream, _) in table.rows().items()}
         entries[3] = (entries[3][0], "", "forwarded")
         entries[4] = (entries[4][0], "", "different by decision")
-        made = table.page(entries)
+        made = table.page(entries, "v1.36.1")
         self.assertIn("## Lists\n\nOf 60 entries 58 same, 1 forwarded.", made)
         self.assertEqual([4], [int(n) for n in re.findall(r"^\| (\d+) \|", made, re.M)])
 
