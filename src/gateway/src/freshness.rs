@@ -74,6 +74,23 @@ impl ResourceFreshness {
             .unwrap_or(Latest::Unknown)
     }
 
+    /// The proof for a read that starts now, if that needs no comparison.
+    pub(super) async fn passed<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
+        let given = served.cache.newest_given();
+        let newest = self.upstream_version(fetch, &served.cache.kind().gvr);
+        match newest.await {
+            Some(newest) if newest < given => {
+                self.doubt();
+                Latest::Unknown
+            }
+            Some(newest) => {
+                let passed = self.inquiry(&served.cache).passed(served, newest).await;
+                passed.unwrap_or(Latest::Unknown)
+            }
+            None => Latest::Unknown,
+        }
+    }
+
     /// Upstream's version, read after this call has begun; `None` if upstream does not answer in time, or has not lately. Callers that wait
     /// share the next request.
     pub(super) async fn upstream_version<F: Fetch>(
@@ -168,10 +185,7 @@ impl Inquiry {
             self.doubt.notify_one();
             return Latest::Unknown;
         }
-        if wait_until_fresh(served, version, STREAM_WAIT).await {
-            return Latest::At(version);
-        }
-        if let Some(latest) = self.last_proof(served, version) {
+        if let Some(latest) = self.passed(served, version).await {
             return latest;
         }
         // Forwarding at once would send all waiting reads upstream; instead they share one comparison.
@@ -182,6 +196,14 @@ impl Inquiry {
             return Latest::At(version);
         }
         self.compare(fetch, served, version).await
+    }
+
+    /// What needs no comparison: the watch passes the version soon, or an earlier proof holds.
+    async fn passed(&self, served: &ServedResource, version: ResourceVersion) -> Option<Latest> {
+        match wait_until_fresh(served, version, STREAM_WAIT).await {
+            true => Some(Latest::At(version)),
+            false => self.last_proof(served, version),
+        }
     }
 
     /// The last proof, if nothing was written in the cluster since.

@@ -173,11 +173,7 @@ impl Registry {
             settings.limits.frame_len_max,
             origin_check(&client, &settings.cached),
         );
-        let table_lists = TableLists::new(
-            Arc::clone(&client),
-            Arc::clone(&metrics),
-            origin_check(&client, &settings.cached),
-        );
+        let table_lists = TableLists::new(Arc::clone(&client), Arc::clone(&metrics));
         Self {
             pinned: pinned.collect(),
             undiscovered: Mutex::new(undiscovered),

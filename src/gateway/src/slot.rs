@@ -128,6 +128,11 @@ impl Slot {
         }
     }
 
+    /// As [`Self::latest`], without a comparison of objects.
+    pub(super) async fn passed<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
+        self.freshness.passed(fetch, served).await
+    }
+
     /// The proof for a consistent read. It proves as well that the cache is not old.
     pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
         let latest = self.freshness.latest(fetch, served).await;

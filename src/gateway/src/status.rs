@@ -123,7 +123,8 @@ impl StatusSource for StatusCollector {
         let mut forwarded = self.totals.forwarded();
         self.rate(now, &mut resources, &mut forwarded);
         let for_caches: u64 = slots.iter().map(|(_, slot)| own_requests(slot)).sum();
-        let asked = for_caches + self.registry.permitted_forwards();
+        let asked =
+            for_caches + self.registry.permitted_forwards() + self.registry.shared_requests();
         let is_shadowed = self.registry.serving().has_shadow();
         let totals = TotalStatus {
             forwarded,

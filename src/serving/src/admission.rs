@@ -119,7 +119,7 @@ impl Admission {
     }
 
     /// Whether memory is short, or above the limit.
-    pub(crate) fn is_memory_short(&self) -> bool {
+    pub fn is_memory_short(&self) -> bool {
         self.0.memory.is_over(Instant::now())
     }
 

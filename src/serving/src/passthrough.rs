@@ -342,6 +342,12 @@ impl Passthrough {
         self.tunnels.drain(grace).await
     }
 
+    /// The permit of a short request that gets the response to another one; `None` if its client has no permit left.
+    #[must_use]
+    pub fn shared_request(&self, peer: Peer) -> Option<impl Sized + Send + Unpin + use<>> {
+        self.lanes.acquire(ForwardLane::Requests, peer).ok()
+    }
+
     fn refuse<B>(&self, request: &Request<B>) -> Option<ForwardRefusal> {
         if request.method() == Method::CONNECT {
             return Some(ForwardRefusal::Connect);

@@ -24,6 +24,11 @@ impl Registry {
         *self.permitted_forwards.lock()
     }
 
+    /// Requests that clients share: they were answered as from memory.
+    pub(crate) fn shared_requests(&self) -> u64 {
+        self.table_lists.requests()
+    }
+
     /// Whether the drain has begun; its delay may not be over.
     pub(crate) fn is_draining(&self) -> bool {
         self.leaving.get().is_some()

@@ -1,25 +1,21 @@
 //! Requests for Tables that clients share: watches (decision 11) and lists (decision 67).
 
-use std::time::Duration;
-
 use http::{HeaderMap, Response};
 use http_body_util::{BodyExt, Full};
 
 use super::Registry;
 use crate::audit::event::ResponseStatus;
 use crate::auth::impersonation::impersonates;
+use crate::cache_rule::must_prove_origin;
 use crate::forwarded::{HoldingBody, begin_talk};
 use crate::protocol::request::Verb;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    ForwardLifetime, ForwardRequest, ForwardedBody, Latest, Permission, Resources,
+    ForwardLifetime, ForwardRequest, ForwardedBody, Latest, Permission, Resources as _,
 };
-use crate::serve::{response_status, wait_until_fresh};
+use crate::serve::response_status;
 use crate::tables::{self, TableListRequest, TableWatchRequest, is_unchanged};
-
-/// How long a cache may take to reach the newest version, so that it can tell whether a list is still true.
-const FRESH_WAIT: Duration = Duration::from_secs(1);
 
 impl Registry {
     /// Answers a list or a watch of Tables together with others; `None` for every other request, and if it must be forwarded.
@@ -30,8 +26,9 @@ impl Registry {
         let (http, info) = (&forward.request.http, &forward.request.info);
         let gvr = tables::candidate(http, info)?;
         let permission = forward.caller.permission.as_ref();
-        // Clients that a rule forwards share nothing.
-        if forward.rule.is_some()
+        // Operators have connections of their own, and clients that a rule forwards share nothing.
+        if forward.caller.peer.is_operator()
+            || forward.rule.is_some()
             || !self.is_for_memory(&gvr)
             || !may_share(self.settings.is_guarded, permission, http.headers())
         {
@@ -50,13 +47,26 @@ impl Registry {
         forward: &mut ForwardRequest,
         gvr: &Gvr,
     ) -> Option<Response<ForwardedBody>> {
-        let (http, info) = (&forward.request.http, &forward.request.info);
-        let request = TableListRequest::of(http, info, forward.caller.peer)?;
+        let (http, info, peer) = (
+            &forward.request.http,
+            &forward.request.info,
+            forward.caller.peer,
+        );
+        self.discovery.load().resource(gvr)?;
+        // For other groups upstream would have to be asked each time who serves them.
+        if must_prove_origin(gvr, &self.settings.cached)
+            || self.admission_of(peer).is_memory_short()
+        {
+            return None;
+        }
+        let request = TableListRequest::of(http, info, peer)?;
+        let permit = self.passthrough_of(peer).shared_request(peer)?;
         let namespace = info.resource()?.namespace.as_deref();
         let is_unchanged = |version| self.is_table_unchanged(gvr, namespace, version);
         let list = self.table_lists.list(&request, is_unchanged).await?;
-        // The rule of what may be shared may have changed in the meantime.
-        if !self.is_for_memory(gvr) {
+        // What allowed the request may have ended in the meantime.
+        let permission = forward.caller.permission.as_ref();
+        if !self.is_for_memory(gvr) || permission.is_some_and(|held| held.lease.is_revoked()) {
             return None;
         }
         let answer = list.response(http.headers());
@@ -64,37 +74,35 @@ impl Registry {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
         }
         let talk = begin_talk(&self.talkers, &forward.request, &forward.caller);
-        let held = (list, forward.permit.take());
+        let held = (list, permit, forward.permit.take(), forward.trail.clone());
         Some(answer.map(|body| HoldingBody::boxed(body, talk, held)))
     }
 
-    /// Whether a cache can prove that nothing in the namespace has changed from this version until now. Starts no cache.
+    /// Whether a cache can prove that nothing in the namespace has changed from this version until now. Starts no cache, and compares nothing:
+    /// that would cost upstream more than the list.
     async fn is_table_unchanged(
         &self,
         gvr: &Gvr,
         namespace: Option<&str>,
         version: ResourceVersion,
     ) -> bool {
-        let served = [Encoding::Json, Encoding::Protobuf]
+        let cached = [Encoding::Json, Encoding::Protobuf]
             .into_iter()
             .find_map(|encoding| {
                 let key = CacheKey {
                     encoding,
                     ..CacheKey::json(gvr)
                 };
-                self.existing_slot(&key)?.served()
+                let slot = self.existing_slot(&key)?;
+                slot.served().map(|served| (slot, served))
             });
-        let Some(served) = served else {
+        let Some((slot, served)) = cached else {
             return false;
         };
-        match self.latest(&served).await {
+        match slot.passed(&self.client, &served).await {
             Latest::Unknown => false,
-            Latest::Proven(..) => is_unchanged(&served.cache, namespace, version),
-            Latest::At(newest) => {
-                version >= newest
-                    || wait_until_fresh(&served, newest, FRESH_WAIT).await
-                        && is_unchanged(&served.cache, namespace, version)
-            }
+            Latest::At(newest) if version >= newest => true,
+            Latest::At(_) | Latest::Proven(..) => is_unchanged(&served.cache, namespace, version),
         }
     }
 

@@ -117,7 +117,7 @@ impl Accept {
         self.cbor.in_any
     }
 
-    /// The version of the Tables that a watch gets. `None` if the API server would not choose Tables in JSON, or if its choice could
+    /// The version of the Tables that a list or a watch gets, unless they are indented. `None` if the API server would not choose Tables in JSON, or if its choice could
     /// depend on the kind or on feature gates.
     #[must_use]
     pub fn wanted_table(&self) -> Option<MetaVersion> {
@@ -127,7 +127,10 @@ impl Accept {
         }
         // Custom resources allow whatever built-in kinds allow, except protobuf.
         let (element, served) = self.choice(Layout::Typed)?;
-        if served != MediaType::Json || element.managed_fields != ManagedFields::Kept {
+        if served != MediaType::Json
+            || element.managed_fields != ManagedFields::Kept
+            || element.is_pretty
+        {
             return None;
         }
         match element.conversion? {
@@ -336,7 +339,10 @@ impl<'a> AcceptParameters<'a> {
 
 /// What the parameter `drop` asks for: fields with `+` between them, of which unknown ones are ignored.
 fn dropped(fields: &str) -> ManagedFields {
-    match fields.split('+').any(|field| field == "metadata.managedFields") {
+    match fields
+        .split('+')
+        .any(|field| field == "metadata.managedFields")
+    {
         true => ManagedFields::Dropped,
         false => ManagedFields::Kept,
     }

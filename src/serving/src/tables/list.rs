@@ -15,10 +15,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::error;
 
-use super::stream::OriginCheck;
 use crate::fairness::Permits;
 use crate::metrics::{Metrics, TaskKind};
 use crate::resource::{CacheKey, Gvr, ResourceVersion};
@@ -38,7 +37,6 @@ pub struct TableLists {
     table: Arc<ListTable>,
     client: Arc<Client>,
     metrics: Arc<Metrics>,
-    origin_check: OriginCheck,
     /// One for each list.
     permits: Permits,
     /// The tasks that fetch and keep lists; they end when this is dropped.
@@ -53,12 +51,11 @@ impl fmt::Debug for TableLists {
 
 impl TableLists {
     /// No list yet.
-    pub fn new(client: Arc<Client>, metrics: Arc<Metrics>, origin_check: OriginCheck) -> Self {
+    pub fn new(client: Arc<Client>, metrics: Arc<Metrics>) -> Self {
         Self {
             table: Arc::default(),
             client,
             metrics,
-            origin_check,
             permits: Permits::new(LISTS_MAX),
             tasks: Mutex::default(),
         }
@@ -67,6 +64,11 @@ impl TableLists {
     /// Drops the lists of these resources. Who waits for one of them is forwarded.
     pub fn expire(&self, is_expired: impl Fn(&Gvr) -> bool) {
         self.table.expire(is_expired);
+    }
+
+    /// Requests to upstream that have begun.
+    pub fn requests(&self) -> u64 {
+        self.table.lock().begun
     }
 
     /// Drops all lists; none is shared afterwards.
@@ -95,8 +97,10 @@ impl TableLists {
             (state.begun, state.expiries, kept)
         };
         let is_current = async |list: &TableList| match list.version {
-            Some(version) => timeout(KEPT_FOR, is_unchanged(version)).await == Ok(true),
-            None => false,
+            Some(version) if list.begun.elapsed() < KEPT_FOR => {
+                timeout(KEPT_FOR, is_unchanged(version)).await == Ok(true)
+            }
+            Some(_) | None => false,
         };
         let mut found = None;
         if let Some(list) = kept
@@ -120,9 +124,10 @@ impl TableLists {
                 found = Some(list);
             }
         }
-        metrics.shared_lists.inc_by(u64::from(is_shared));
         // Another server may serve the resource now.
-        found.filter(|_| self.table.lock().expiries == expiries)
+        let found = found.filter(|_| self.table.lock().expiries == expiries)?;
+        metrics.shared_lists.inc_by(u64::from(is_shared));
+        Some(found)
     }
 
     /// The request that is at upstream, and whether it has begun now because there was none.
@@ -152,9 +157,9 @@ impl TableLists {
         let fetch = TableListFetch {
             table: Arc::clone(&self.table),
             client: Arc::clone(&self.client),
-            origin_check: Arc::clone(&self.origin_check),
             key: key.clone(),
             number: current.number,
+            begun: Instant::now(),
         };
         let ends = self.metrics.task_ends();
         let mut tasks = self.tasks.lock();

@@ -120,11 +120,7 @@ impl Upstream {
             let is_local = told.load(Ordering::Relaxed);
             Box::pin(async move { is_local.then_some(()).ok_or_else(String::new) })
         });
-        let lists = TableLists::new(
-            Arc::clone(&client),
-            Arc::clone(&metrics),
-            Arc::clone(&origin_check),
-        );
+        let lists = TableLists::new(Arc::clone(&client), Arc::clone(&metrics));
         Self {
             tables: Arc::new(Tables::new(client, metrics, 1 << 20, origin_check)),
             lists: Arc::new(lists),

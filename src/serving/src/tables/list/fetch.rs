@@ -12,22 +12,23 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 
-use super::super::stream::{OriginCheck, is_accepted, is_final};
+use super::super::stream::{is_accepted, is_final};
 use super::request::ListKey;
 use super::state::{ListTable, TableList};
 use crate::fairness::Permit;
 use crate::resource::ResourceVersion;
 use crate::upstream::client::Client;
 
-/// Rows hold ages, which upstream writes in whole seconds: so long a list is given again, and so long a check may take whether it may be.
+/// Rows hold ages in whole seconds: who comes later than this after a list was requested does not get it. A check whether it may be given takes
+/// at most as long.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Upstream's own limit of a request.
-const FETCH_MAX: Duration = Duration::from_secs(60);
+/// Who waits for a list that takes longer is forwarded.
+const FETCH_MAX: Duration = Duration::from_secs(10);
 /// A page of 500 rows with their objects' metadata has one or two megabytes, before compression. Longer lists are forwarded.
 const LIST_LEN_MAX: usize = 2 << 20;
 /// Upstream's response headers that clients get.
 const HEADERS: [HeaderName; 5] = [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY, WARNING];
-/// How every Table in JSON begins, from its first release on.
+/// How a Table in JSON begins.
 const HEAD: [&str; 2] = [
     r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1"#,
     r#","metadata":{"resourceVersion":""#,
@@ -38,9 +39,9 @@ const VERSION_LEN_MAX: usize = 20;
 pub(super) struct TableListFetch {
     pub(super) table: Arc<ListTable>,
     pub(super) client: Arc<Client>,
-    pub(super) origin_check: OriginCheck,
     pub(super) key: ListKey,
     pub(super) number: u64,
+    pub(super) begun: Instant,
 }
 
 /// Why an answer cannot be shared. Its clients are forwarded.
@@ -54,7 +55,6 @@ enum Unshared {
 impl TableListFetch {
     /// Gives the list to those that wait for it, and keeps it for a short time.
     pub(super) async fn run(self, sender: watch::Sender<Option<Arc<TableList>>>, permit: Permit) {
-        let begun = Instant::now();
         let fetched = timeout(FETCH_MAX, self.fetch(permit)).await;
         let list = match fetched.unwrap_or(Err(Unshared::Now)) {
             Ok(list) => Arc::new(list),
@@ -65,7 +65,7 @@ impl TableListFetch {
         sender.send_replace(Some(list));
         // From here on only the table and those that wait have the list: the next one frees its place.
         drop(sender);
-        sleep_until(begun + KEPT_FOR).await;
+        sleep_until(self.begun + KEPT_FOR).await;
     }
 
     /// It is kept before those that wait have it, so that none of them finds it still at upstream.
@@ -94,10 +94,6 @@ impl TableListFetch {
                 false => Unshared::Now,
             });
         }
-        (self.origin_check)(gvr).await.map_err(|reason| {
-            debug!(resource = %gvr, reason, "a list of Tables is not shared");
-            Unshared::Now
-        })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, LIST_LEN_MAX).collect().await;
         let body = match body {
@@ -115,6 +111,7 @@ impl TableListFetch {
         }
         Ok(TableList {
             number: self.number,
+            begun: self.begun,
             version: version_of(&headers, &body),
             headers,
             body,

@@ -43,6 +43,9 @@ impl TableListRequest {
         {
             return None;
         }
+        if info.prefers_indented {
+            return None;
+        }
         let options = ListOptions::from_query(query)?;
         let rows = Key {
             gvr: path.gvr.clone(),
@@ -187,6 +190,10 @@ mod tests {
             assert_eq!(of_kubectl(query), None, "{query}");
         }
         assert_eq!(key(PATH, &[("accept", "application/json")]), None);
+        let indented = [("accept", KUBECTL), ("user-agent", "curl/8.5.0")];
+        assert_eq!(key(PATH, &indented), None);
+        let pretty = "application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1";
+        assert_eq!(key(PATH, &[("accept", pretty)]), None);
         assert_eq!(key("/api/v1//pods", &[("accept", KUBECTL)]), None);
     }
 }

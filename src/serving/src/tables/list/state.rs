@@ -19,12 +19,14 @@ use crate::resource::{Gvr, ResourceVersion};
 /// How long lists of a key are forwarded after one could not be shared.
 const FORWARDED_FOR: Duration = Duration::from_secs(60);
 /// Keys of which that is known.
-const FORWARDED_MAX: usize = 64;
+const FORWARDED_MAX: usize = 1_024;
 
 /// A list as upstream has answered it.
 #[derive(Debug)]
 pub struct TableList {
     pub(super) number: u64,
+    /// When it was requested from upstream.
+    pub(super) begun: Instant,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     /// The version of the collection; `None` if it cannot be read.
@@ -90,7 +92,7 @@ impl ListTable {
         let mut state = self.lock();
         state.expiries += 1;
         state.entries.retain(|key, _| !is_expired(key.gvr()));
-        state.forwarded.clear();
+        state.forwarded.retain(|key, _| !is_expired(key.gvr()));
     }
 
     /// Drops all lists; none is shared afterwards.
@@ -109,6 +111,9 @@ impl ListTableState {
     }
 
     pub(super) fn refuse(&mut self, key: &ListKey) {
+        if self.forwarded.len() >= FORWARDED_MAX {
+            self.forwarded.retain(|_, at| at.elapsed() < FORWARDED_FOR);
+        }
         if self.forwarded.len() >= FORWARDED_MAX {
             self.forwarded.clear();
         }

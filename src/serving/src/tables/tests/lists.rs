@@ -137,6 +137,25 @@ async fn a_list_is_not_given_again_when_the_ages_in_it_are_wrong() {
     later.await.unwrap();
 }
 
+/// Its ages are those of the time when upstream wrote it.
+#[tokio::test]
+async fn who_waits_for_a_list_that_takes_long_gets_another_one() {
+    let mut upstream = Upstream::new().await;
+    let mut first = pin!(client(&upstream));
+    begin(first.as_mut()).await;
+    let asked = upstream.request().await;
+    let mut second = pin!(checked_client(&upstream, |_| true));
+    begin(second.as_mut()).await;
+    time::pause();
+    time::advance(Duration::from_secs(2)).await;
+    time::resume();
+    answer(asked, table(5)).await;
+    assert_eq!(body(first.await).await, table(5));
+    begin(second.as_mut()).await;
+    answer(upstream.request().await, table(6)).await;
+    assert_eq!(body(second.await).await, table(6));
+}
+
 #[tokio::test]
 async fn a_check_that_does_not_end_is_not_passed() {
     let mut upstream = Upstream::new().await;
@@ -234,13 +253,6 @@ async fn nothing_is_shared_once_another_server_may_have_answered() {
     answer(asked, table(5)).await;
     assert!(waiting.await.is_none());
 
-    upstream.is_local.store(false, Ordering::Relaxed);
-    let mut remote = pin!(client(&upstream));
-    begin(remote.as_mut()).await;
-    answer(upstream.request().await, table(6)).await;
-    assert!(remote.await.is_none());
-
-    upstream.is_local.store(true, Ordering::Relaxed);
     upstream.lists.close();
     assert!(client(&upstream).await.is_none());
     assert_quiet(&mut upstream);
