@@ -224,3 +224,45 @@ async fn a_fraction_is_sent_of_events_that_resemble_each_other() {
     drop(clients);
     stage.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fraction_is_sent_of_initial_events() {
+    // More than one chunk of the cache.
+    const OBJECTS: usize = 300;
+    let stage = Stage::new().await;
+    let mut last = String::new();
+    for _ in 0..OBJECTS {
+        last = stage.create_alike().await;
+    }
+    let target = format!(
+        "{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"
+    );
+    let (mut expected, mut clients) = (0, Vec::new());
+    for http in [HttpVersion::One, HttpVersion::Two] {
+        for accept in [FORMS[0], FORMS[2]] {
+            let opened = ["identity", "gzip", "gzip"].map(async |encoding| {
+                let asked = Asked {
+                    target: &target,
+                    accept,
+                    encoding,
+                    ..Asked::default()
+                };
+                let mut client = Client::open(http, stage.gateway.address, &asked).await;
+                client.until(&last).await;
+                client
+            });
+            let mut opened = join_all(opened).await;
+            let events: Vec<_> = opened.iter_mut().map(Client::take).collect();
+            assert!(events[0] == events[1] && events[0] == events[2], "{accept}");
+            expected += 2 * events[0].len();
+            clients.extend(opened);
+        }
+    }
+    let metric = |name| metric_sum(stage.gateway.admin, name, "resource=\"configmaps\"");
+    // The bookmarks at their ends are counted, too.
+    until("all is counted", async || metric(INPUT).await >= expected).await;
+    let sent = metric(SENT).await;
+    assert!(sent * 4 < expected, "{sent} of {expected} bytes");
+    drop(clients);
+    stage.end().await;
+}

@@ -1,7 +1,7 @@
 //! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
-//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, and `lifetime` has the times of a watch. `guards`
+//! for clients that get gzip in blocks (`initial_block`), `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, and `lifetime` has the times of a watch. `guards`
 //! end it when its permission is revoked; `recall` ends it when its client should choose another replica, and `connection_recall` recalls
 //! all watches of a connection. `table` has all open watches of a cache, for the status page.
 //! `body` drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1 and, once their clients have caught up, for HTTP/2.
@@ -21,6 +21,7 @@ pub(crate) mod delivery;
 mod first_events;
 mod guards;
 mod initial;
+mod initial_block;
 mod lifetime;
 mod limits;
 mod progress;
@@ -47,6 +48,7 @@ pub use compression::{GzipReaders, GzipTrial};
 pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
 pub(crate) use cursor::{CursorStep, SharedBatches, TimerAction, WatchCursor};
 pub(crate) use guards::WatchGuards;
+pub use initial_block::{InitialBlocks, MakingBlock};
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};
 pub(crate) use recorder::end_of_dropped;
@@ -101,8 +103,13 @@ impl Watch {
 
     /// Sends the watch as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
     #[must_use]
-    pub fn compressed(mut self, watches_min: usize, trial: Option<GzipTrial>) -> Self {
-        self.cursor.compress(watches_min, trial);
+    pub fn compressed(
+        mut self,
+        watches_min: usize,
+        trial: Option<GzipTrial>,
+        blocks: Arc<dyn InitialBlocks>,
+    ) -> Self {
+        self.cursor.compress(watches_min, trial, blocks);
         self
     }
 

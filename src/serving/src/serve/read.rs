@@ -342,12 +342,11 @@ impl Service {
         let permission = read.authorized.permission.as_ref();
         let user = permission.map_or("", |permission| &permission.caller.user.name);
         let (watch, is_gzip) = match &request.gzip_agent {
-            Some(agent) => self.compressors.watches.compressed(
-                watch,
-                &request.path.gvr.resource,
-                (user, agent),
-                &self.metrics,
-            ),
+            Some(agent) => {
+                let blocks = self.compressors.blocks.for_peer(read.authorized.peer);
+                let (watches, resource) = (&self.compressors.watches, &request.path.gvr.resource);
+                watches.compressed(watch, resource, (user, agent), (blocks, &self.metrics))
+            }
             None => (watch, false),
         };
         let media_type = read.format.encoding.stream_type();

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::gzip::{BlockCompressor, CompressError, Encoder};
+use crate::cache::{BlockFormat, Chunk};
 use crate::config::CompressWatches;
 use crate::metrics::ListenerMetrics;
-use crate::watch::{GzipReaders, Watch};
+use crate::resource::{EventKind, Object};
+use crate::watch::{GzipReaders, InitialBlocks, MakingBlock, Watch};
 
 /// A view that fewer compressed watches share is sent uncompressed: its events would be compressed for hardly anybody.
 const SHARING_MIN: usize = 4;
@@ -34,7 +37,7 @@ impl WatchCompressor {
         watch: Watch,
         resource: &str,
         (user, agent): (&str, &str),
-        metrics: &ListenerMetrics,
+        (blocks, metrics): (BlockCompressor, &ListenerMetrics),
     ) -> (Watch, bool) {
         let (sharing_min, trial) = match self.which {
             CompressWatches::Never => return (watch, false),
@@ -52,6 +55,29 @@ impl WatchCompressor {
                 (SHARING_MIN, trial)
             }
         };
-        (watch.compressed(sharing_min, trial), true)
+        (watch.compressed(sharing_min, trial, Arc::new(blocks)), true)
     }
+}
+
+impl InitialBlocks for BlockCompressor {
+    fn make(&self, chunk: &Arc<Chunk>) -> MakingBlock {
+        let made = self
+            .clone()
+            .shared(Arc::clone(chunk), BlockFormat::Added, write_added);
+        Box::pin(async { Some(made.await.ok()?.0) })
+    }
+}
+
+/// Writes the objects as ADDED events.
+fn write_added(objects: &[Object], encoder: &mut Encoder) -> Result<(), CompressError> {
+    for object in objects {
+        if let Some(frame) = object.frame_of(EventKind::Added) {
+            encoder.write(&frame);
+        } else {
+            let (head, tail) = object.frame_pieces(EventKind::Added);
+            encoder.write(&head);
+            encoder.write(&tail);
+        }
+    }
+    Ok(())
 }

@@ -68,6 +68,7 @@ impl Body for Watch {
                 CursorStep::Nothing if !is_armed => {
                     this.waiter.arm(context.waker());
                     this.cursor.arm(context.waker());
+                    this.cursor.arm_block(context.waker());
                     is_armed = true;
                     continue;
                 }
@@ -78,6 +79,8 @@ impl Body for Watch {
             }
             match this.cursor.on_timer(Instant::now()) {
                 TimerAction::Bookmark(line) => return frame(line),
+                // What is due comes after the block, which wakes the task.
+                TimerAction::Nothing if this.cursor.waits_for_block() => return Poll::Pending,
                 TimerAction::Ended | TimerAction::Nothing => {}
             }
         }

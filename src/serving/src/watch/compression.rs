@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::cache::{Checksum, Sequence};
+use crate::cache::{Checksum, DeflateBlock, Sequence};
 use crate::protocol::BufList;
 use crate::protocol::gzip::GzipMember;
 use crate::view::{BatchBlock, CompressedWatch, REACH, View};
@@ -59,6 +59,17 @@ impl WatchCompression {
         let mut sent = self.begin().map(BufList::from).unwrap_or_default();
         if let MemberPhase::Begun(member) = &mut self.phase {
             sent.append(member.stored_parts(events));
+        }
+        sent
+    }
+
+    /// A block of initial events, as it is sent. The first one comes after the header.
+    pub(super) fn shared(&mut self, block: &DeflateBlock) -> BufList {
+        self.following = 0;
+        self.trial.iter_mut().for_each(GzipTrial::sent);
+        let mut sent = self.begin().map(BufList::from).unwrap_or_default();
+        if let MemberPhase::Begun(member) = &mut self.phase {
+            sent.push(member.block(block));
         }
         sent
     }

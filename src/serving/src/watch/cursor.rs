@@ -14,6 +14,8 @@ use tokio::time::Instant;
 use super::compression::{GzipTrial, WatchCompression};
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::guards::WatchGuards;
+use super::initial::FirstFrame;
+use super::initial_block::InitialBlocks;
 use super::lifetime::WatchLifetime;
 use super::limits::{FRAMES, FrameLimits, GZIP_FRAMES};
 use super::progress::ReadStage;
@@ -21,12 +23,13 @@ use super::recorder::{OldestArrivals, WatchRecorder};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
-use crate::cache::{Epoch, Sequence};
+use crate::cache::{DeflateBlock, Epoch, Sequence};
 use crate::metrics::WatchEnd;
 use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::view::{Marker, ServedResource, View, ViewSubscription, WatchWaiter, filtered};
+use step::EventsStep;
 pub(crate) use step::{CursorStep, SharedBatches, TimerAction};
 
 /// The position of one client in its watch.
@@ -117,7 +120,15 @@ impl WatchCursor {
     }
 
     /// Sends events as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
-    pub(super) fn compress(&mut self, watches_min: usize, trial: Option<GzipTrial>) {
+    pub(super) fn compress(
+        &mut self,
+        watches_min: usize,
+        trial: Option<GzipTrial>,
+        blocks: Arc<dyn InitialBlocks>,
+    ) {
+        if let Some(BeforeHistory::First(first)) = &mut self.before_history {
+            first.compress(blocks);
+        }
         let compression = WatchCompression::new(&self.view, watches_min, trial);
         self.compression = Some(Box::new(compression));
         self.limits = &GZIP_FRAMES;
@@ -321,6 +332,19 @@ impl WatchCursor {
         }
     }
 
+    /// Whether a compressed block is waited for. Until it is there, nothing else can be sent.
+    pub(crate) fn waits_for_block(&self) -> bool {
+        matches!(&self.before_history, Some(BeforeHistory::First(first)) if first.waits())
+    }
+
+    /// If a compressed block is waited for, wakes `waker` when it is there; returns whether it is there already.
+    pub(crate) fn arm_block(&mut self, waker: &Waker) -> bool {
+        match &mut self.before_history {
+            Some(BeforeHistory::First(first)) => first.arm(waker),
+            Some(BeforeHistory::Future(_)) | None => false,
+        }
+    }
+
     /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
     /// Call [`Self::next`] once more afterwards.
     pub(crate) fn arm(&self, waker: &Waker) {
@@ -335,7 +359,10 @@ impl WatchCursor {
 
     /// The next frame, or what to wait for. Call it when the connection has taken the last frame.
     pub(crate) fn next(&mut self) -> CursorStep {
-        let step = self.next_events();
+        let step = match self.next_events() {
+            EventsStep::Step(step) => step,
+            EventsStep::Block(block) => return CursorStep::Frame(self.shared_block(&block)),
+        };
         let Some(compression) = &mut self.compression else {
             return step;
         };
@@ -358,52 +385,72 @@ impl WatchCursor {
         sent
     }
 
-    fn next_events(&mut self) -> CursorStep {
+    /// A block that all clients get, as it is sent.
+    fn shared_block(&mut self, block: &DeflateBlock) -> BufList {
+        let compression = self.compression.as_mut();
+        let sent = compression.map(|it| it.shared(block)).unwrap_or_default();
+        self.recorder.compressed(block.len, sent.len() as u64);
+        sent
+    }
+
+    fn next_events(&mut self) -> EventsStep {
         self.note_taken();
         if self.lifetime.end.is_some() {
-            return CursorStep::Over;
+            return CursorStep::Over.into();
         }
         self.schedule_end();
         // Check before reading, so that events published before the view was closed are still sent.
         let is_closed = self.view.is_closed();
-        let next = self.read_next();
+        let next = match self.read_next() {
+            EventsStep::Step(next) => next,
+            block @ EventsStep::Block(_) => return block,
+        };
         if !matches!(next, CursorStep::Frame(_)) {
             // Events that are not for this client count as taken once they are read.
             self.note_taken();
         }
         if is_closed && matches!(next, CursorStep::Nothing) {
-            return self.close();
+            return self.close().into();
         }
-        next
+        next.into()
     }
 
-    fn read_next(&mut self) -> CursorStep {
+    fn read_next(&mut self) -> EventsStep {
         if self.is_future() {
             match self.reach_version() {
                 Ok(true) => {}
-                Ok(false) => return CursorStep::Nothing,
-                Err(error) => return CursorStep::Frame(error),
+                Ok(false) => return CursorStep::Nothing.into(),
+                Err(error) => return CursorStep::Frame(error).into(),
             }
         }
         loop {
             if let Some(BeforeHistory::First(first)) = &mut self.before_history {
                 match first.next_frame(&self.view, &self.served, self.limits) {
-                    Ok((Some(buf), count)) => return self.record_frame(buf, count),
-                    Ok((None, _)) if first.is_done() => self.before_history = None,
-                    Ok((None, _)) => return CursorStep::Unfinished,
-                    Err(FirstEventsError::Unprojectable) => return self.end_unprojectable(),
+                    Ok(FirstFrame::Events(buf, count)) => {
+                        return self.record_frame(buf, count).into();
+                    }
+                    Ok(FirstFrame::Block(block, count)) => {
+                        self.record(count, block.len);
+                        return EventsStep::Block(block);
+                    }
+                    Ok(FirstFrame::Waits) => return CursorStep::Nothing.into(),
+                    Ok(FirstFrame::Nothing) if first.is_done() => self.before_history = None,
+                    Ok(FirstFrame::Nothing) => return CursorStep::Unfinished.into(),
+                    Err(FirstEventsError::Unprojectable) => {
+                        return self.end_unprojectable().into();
+                    }
                     Err(FirstEventsError::Expired) => {
-                        return CursorStep::Frame(self.end_lagged());
+                        return CursorStep::Frame(self.end_lagged()).into();
                     }
                 }
             }
             if self.position < self.history_end
                 && let Some(next) = self.read_history()
             {
-                return next;
+                return next.into();
             }
             if let Some(next) = self.read_batches() {
-                return next;
+                return next.into();
             }
         }
     }
@@ -538,11 +585,14 @@ impl WatchCursor {
     }
 
     fn record_frame(&mut self, buf: BufList, events: u64) -> CursorStep {
-        let bytes = buf.len() as u64;
+        self.record(events, buf.len() as u64);
+        CursorStep::Frame(buf)
+    }
+
+    fn record(&mut self, events: u64, bytes: u64) {
         self.sent.events += events;
         self.sent.bytes += bytes;
         self.recorder.delivered(events, bytes);
-        CursorStep::Frame(buf)
     }
 
     /// A bookmark, if one is due and the client has all events up to its version.

@@ -1,12 +1,15 @@
 //! What a watch sends before it reads the history: initial events, a catch-up, or nothing.
 
+use std::sync::Arc;
+use std::task::Waker;
+
 use super::catch_up::CatchUpEvents;
-use super::initial::InitialEvents;
+use super::initial::{FirstFrame, InitialEvents};
+use super::initial_block::InitialBlocks;
 use super::limits::FrameLimits;
 use super::start::Start;
 use crate::admission::ListPermit;
 use crate::cache::Sequence;
-use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 use crate::view::{ServedResource, View};
 
@@ -57,6 +60,30 @@ impl FirstEvents {
         }
     }
 
+    /// Sends as compressed blocks what many clients get.
+    pub(super) fn compress(&mut self, blocks: Arc<dyn InitialBlocks>) {
+        match self {
+            Self::Initial(initial) => initial.compress(blocks),
+            Self::CatchUp(_) => {}
+        }
+    }
+
+    /// Whether the next frame has to be waited for.
+    pub(super) fn waits(&self) -> bool {
+        match self {
+            Self::Initial(initial) => initial.waits(),
+            Self::CatchUp(_) => false,
+        }
+    }
+
+    /// Wakes `waker` when the next frame is there, if it has to be waited for; returns whether it is there already.
+    pub(super) fn arm(&mut self, waker: &Waker) -> bool {
+        match self {
+            Self::Initial(initial) => initial.arm(waker),
+            Self::CatchUp(_) => false,
+        }
+    }
+
     /// Whether all of them are sent.
     pub(super) fn is_done(&self) -> bool {
         match self {
@@ -65,21 +92,23 @@ impl FirstEvents {
         }
     }
 
-    /// The next frame and its number of events; without a frame, either all events are sent or there is more to search.
+    /// The next frame.
     pub(super) fn next_frame(
         &mut self,
         view: &View,
         served: &ServedResource,
         limits: &FrameLimits,
-    ) -> Result<(Option<BufList>, u64), FirstEventsError> {
+    ) -> Result<FirstFrame, FirstEventsError> {
         match self {
             Self::Initial(initial) => initial
                 .next_frame(view, served, limits)
                 .map_err(|_| FirstEventsError::Unprojectable),
             // Also if an object cannot be projected: a client that resumed would reach the same object again.
-            Self::CatchUp(catch_up) => catch_up
-                .next_frame(view, served, limits)
-                .map_err(|_| FirstEventsError::Expired),
+            Self::CatchUp(catch_up) => match catch_up.next_frame(view, served, limits) {
+                Ok((Some(events), count)) => Ok(FirstFrame::Events(events, count)),
+                Ok((None, _)) => Ok(FirstFrame::Nothing),
+                Err(_) => Err(FirstEventsError::Expired),
+            },
         }
     }
 }

@@ -1,14 +1,28 @@
 //! The initial events of a watch: the snapshot's matching objects as ADDED events, then the bookmark that marks their end.
 
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
+use super::initial_block::{BlockReader, InitialBlocks};
 use super::limits::FrameLimits;
 use crate::admission::ListPermit;
-use crate::cache::{Chunk, Snapshot};
+use crate::cache::{Chunk, DeflateBlock, Snapshot};
 use crate::protocol::BufList;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::walk::Walk;
 use crate::view::{Marker, ProjectionError, ServedResource, View};
+
+/// The next of the first events of a watch, and their number.
+#[derive(Debug)]
+pub(super) enum FirstFrame {
+    Events(BufList, u64),
+    /// Compressed, the same for all clients.
+    Block(DeflateBlock, u64),
+    /// All are sent, or there is more to search.
+    Nothing,
+    /// A block is being compressed.
+    Waits,
+}
 
 /// The progress of a client's initial events.
 #[derive(Debug)]
@@ -21,6 +35,8 @@ pub(super) struct InitialEvents {
     version: ResourceVersion,
     marker: Marker,
     done: bool,
+    /// For a client that gets compressed events.
+    blocks: Option<BlockReader>,
     /// Released with the last frame, so that a waiting list can start.
     permit: Option<ListPermit>,
 }
@@ -34,8 +50,24 @@ impl InitialEvents {
             version,
             marker,
             done: false,
+            blocks: None,
             permit: None,
         }
+    }
+
+    /// Sends chunks of which every object is shown as compressed blocks.
+    pub(super) fn compress(&mut self, blocks: Arc<dyn InitialBlocks>) {
+        self.blocks = Some(BlockReader::new(blocks));
+    }
+
+    /// Whether a block is being compressed.
+    pub(super) fn waits(&self) -> bool {
+        self.blocks.as_ref().is_some_and(BlockReader::waits)
+    }
+
+    /// Wakes `waker` when the block that is being compressed is there; returns whether it is there already.
+    pub(super) fn arm(&mut self, waker: &Waker) -> bool {
+        self.blocks.as_mut().is_some_and(|blocks| blocks.arm(waker))
     }
 
     /// Holds the permit until the last frame is made.
@@ -48,8 +80,7 @@ impl InitialEvents {
         self.done
     }
 
-    /// The next frame and its number of events. Without a frame, either all events are sent or the limited search has found none
-    /// yet. One call makes at most about `limits.initial_len` bytes and `limits.slices` slices, and spends at most about `limits.cost`.
+    /// The next frame. One call makes at most about `limits.initial_len` bytes and `limits.slices` slices, and spends at most about `limits.cost`.
     ///
     /// # Errors
     /// An object cannot be projected to the view's form. The events found by this call are lost; the watch ends.
@@ -58,9 +89,9 @@ impl InitialEvents {
         view: &View,
         served: &ServedResource,
         limits: &FrameLimits,
-    ) -> Result<(Option<BufList>, u64), ProjectionError> {
+    ) -> Result<FirstFrame, ProjectionError> {
         if self.done {
-            return Ok((None, 0));
+            return Ok(FirstFrame::Nothing);
         }
         if let Some(permit) = &self.permit {
             permit.resume_work();
@@ -75,6 +106,21 @@ impl InitialEvents {
             if self.partial_chunk.is_none() && shows_all {
                 let chunk = walk.next_chunk(&self.snapshot.objects);
                 self.partial_chunk = chunk.map(|chunk| (Arc::clone(chunk), 0));
+            }
+            if let (Some((chunk, 0)), Some(blocks)) = (&self.partial_chunk, &mut self.blocks) {
+                if !buf.is_empty() {
+                    break;
+                }
+                match blocks.next(chunk, limits.block_min) {
+                    Poll::Pending => return Ok(FirstFrame::Waits),
+                    Poll::Ready(Some(block)) => {
+                        let count = chunk.objects().len() as u64;
+                        self.partial_chunk = None;
+                        self.permit.iter().for_each(ListPermit::gave_frame);
+                        return Ok(FirstFrame::Block(block, count));
+                    }
+                    Poll::Ready(None) => {}
+                }
             }
             if let Some((chunk, sent)) = self.partial_chunk.take() {
                 let mut added = buf.push_added(&chunk, sent, limits.initial_len);
@@ -104,11 +150,11 @@ impl InitialEvents {
                 count += 1;
             }
         }
-        let frame = (!buf.is_empty()).then_some(buf);
-        if let (Some(permit), Some(_)) = (&self.permit, &frame) {
-            permit.gave_frame();
+        if buf.is_empty() {
+            return Ok(FirstFrame::Nothing);
         }
-        Ok((frame, count))
+        self.permit.iter().for_each(ListPermit::gave_frame);
+        Ok(FirstFrame::Events(buf, count))
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct FrameLimits {
     /// memory anyway.
     pub(crate) initial_len: usize,
     pub(crate) slices: usize,
+    /// Length in bytes of the shortest chunk of initial events that is sent compressed.
+    pub(crate) block_min: usize,
     /// Cost of searching for the frame's events, in selector terms, after which other tasks run.
     pub(crate) cost: usize,
 }
@@ -27,6 +29,7 @@ pub(crate) static FRAMES: FrameLimits = FrameLimits {
     len: 64 << 10,
     initial_len: 256 << 10,
     slices: 60,
+    block_min: 4 << 10,
     cost: 8_192,
 };
 

@@ -30,7 +30,7 @@ pub struct DeflateBlock {
     pub crc: u32,
 }
 
-/// The formats of list items for which compressed blocks are kept.
+/// The formats of list items, and of events, for which compressed blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockFormat {
     /// Whole items, as the cache holds them.
@@ -39,10 +39,12 @@ pub enum BlockFormat {
     Metadata,
     /// Metadata only, version `v1`, in protobuf although the cache holds JSON.
     Translated,
+    /// Whole objects as ADDED events, in the cache's own encoding.
+    Added,
 }
 
 impl BlockFormat {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
 }
 
 /// The forms of list items in protobuf for which lengths are kept. The versions of metadata do not differ in length.

@@ -1,6 +1,6 @@
 //! What a cursor says is to be done for its client, and what it is told.
 
-use crate::cache::Sequence;
+use crate::cache::{DeflateBlock, Sequence};
 use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 
@@ -13,6 +13,20 @@ pub(crate) enum CursorStep {
     /// Nothing found yet, but there is more to search. Continue after other tasks have run; no waker is called for that.
     Unfinished,
     Over,
+}
+
+/// As [`CursorStep`], before events are encoded for the client.
+#[derive(Debug)]
+pub(super) enum EventsStep {
+    Step(CursorStep),
+    /// A block that is compressed already.
+    Block(DeflateBlock),
+}
+
+impl From<CursorStep> for EventsStep {
+    fn from(step: CursorStep) -> Self {
+        Self::Step(step)
+    }
 }
 
 /// What to do when the timer fires.

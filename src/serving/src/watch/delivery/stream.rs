@@ -253,6 +253,7 @@ impl DeliveryStream {
             }
             match self.cursor.next() {
                 CursorStep::Frame(buf) => self.out = self.client.framed(buf),
+                CursorStep::Nothing if self.cursor.arm_block(&self.waker) => {}
                 CursorStep::Nothing => return StreamProgress::Idle,
                 CursorStep::Unfinished => return StreamProgress::Again,
                 CursorStep::Over => {

@@ -11,6 +11,7 @@ static NARROW: FrameLimits = FrameLimits {
     len: 200,
     initial_len: 300,
     slices: 5,
+    block_min: 1,
     cost: 3,
 };
 

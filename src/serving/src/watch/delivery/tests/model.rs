@@ -3,6 +3,7 @@
 //!
 //! Sensitivity: 628 of the 1,500 seeds fail if a group does not continue after a chunk that was cut short.
 
+mod blocks;
 mod client;
 mod stage;
 mod wire;
@@ -35,6 +36,7 @@ use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
 use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchRecorder};
+use blocks::LateBlocks;
 
 const SEEDS: u64 = 1_500;
 /// One in so many seeds runs with the limits of production and objects of up to 200 kB.
@@ -47,12 +49,14 @@ const TINY_FRAMES: [&FrameLimits; 3] = [
     &FrameLimits {
         len: 1,
         slices: 1,
+        block_min: 1,
         initial_len: 1,
         cost: 1,
     },
     &FrameLimits {
         len: 200,
         slices: 3,
+        block_min: 400,
         initial_len: 500,
         cost: 7,
     },
@@ -252,7 +256,7 @@ impl<'a> Model<'a> {
         let is_gzip = way != 1 && self.dice.once_in(2);
         let watch = if is_gzip {
             watch
-                .compressed(1 + self.dice.index(2), None)
+                .compressed(1 + self.dice.index(2), None, Arc::new(LateBlocks))
                 .limited(self.frames)
         } else {
             watch
