@@ -36,6 +36,7 @@ scenarios=(
   "steady 3 gateway,gateway-tls,real,gateway-real"
   "http2-tls 2 gateway,gateway-tls"
   "compressed-watches 2 gateway,gateway-tls"
+  "transports 1 gateway"
   "stalled 3 gateway"
   "node-selectors 3 gateway"
   "relist-herd 3 gateway"

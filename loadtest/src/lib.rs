@@ -50,6 +50,7 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::herd::watch_list::WatchListHerd>(),
     entry::<scenario::slow::Slow>(),
     entry::<scenario::joiners::Joiners>(),
+    entry::<scenario::transports::Transports>(),
     entry::<scenario::overload::Overload>(),
     entry::<scenario::drain::Drain>(),
     entry::<scenario::hostile::Hostile>(),

@@ -186,8 +186,13 @@ impl Recorder {
 
     /// Records the latency of the newest event, if its write was sent in the measured window.
     pub fn record_latency(&mut self, write: WriteTime) {
+        self.record_latency_at(write, self.now_ns);
+    }
+
+    /// Like [`Self::record_latency`], for a client that knew of the write at this time.
+    pub fn record_latency_at(&mut self, write: WriteTime, known_ns: u64) {
         if write.sent_ns >= self.window.0 && write.sent_ns < self.window.1 {
-            let us = |since_ns: u64| self.now_ns.saturating_sub(since_ns) / 1_000;
+            let us = |since_ns: u64| known_ns.saturating_sub(since_ns) / 1_000;
             let (latency, from_due) = (us(write.sent_ns), us(write.due_ns()));
             self.latency.saturating_record(latency);
             self.latency_from_due.saturating_record(from_due);

@@ -52,8 +52,17 @@ struct Record {
     /// What watchers with selectors must receive.
     parts: HashMap<Part, Reference>,
     parts_by_name: HashMap<String, Vec<Part>>,
-    /// When writes were sent, nanoseconds since the epoch, and how much later their events arrived here.
-    delays: Vec<(u64, u64)>,
+    /// In the order of their versions.
+    writes: Vec<RecordedWrite>,
+}
+
+/// A write whose event says when it was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordedWrite {
+    pub version: u64,
+    pub write: WriteTime,
+    /// How much later its event arrived here.
+    delay_ns: u64,
 }
 
 impl Recording {
@@ -77,12 +86,17 @@ impl Recording {
     /// How late the reference itself received the events of writes in this time, microseconds: the API server's share of the latency.
     pub fn latency(&self, written_ns: Range<u64>) -> Histogram<u64> {
         let mut latency = crate::recorder::latencies();
-        for (written_at, delay_ns) in &self.record.lock().delays {
-            if written_ns.contains(written_at) {
-                latency.saturating_record(delay_ns / 1_000);
+        for one in &self.record.lock().writes {
+            if written_ns.contains(&one.write.sent_ns) {
+                latency.saturating_record(one.delay_ns / 1_000);
             }
         }
         latency
+    }
+
+    /// The writes whose events are recorded.
+    pub fn writes(&self) -> Vec<RecordedWrite> {
+        self.record.lock().writes.clone()
     }
 
     /// The whole reference recorded so far.
@@ -199,7 +213,7 @@ impl Record {
             whole: Reference::begin(objects.iter().cloned().collect()),
             parts: HashMap::new(),
             parts_by_name: HashMap::new(),
-            delays: Vec::new(),
+            writes: Vec::new(),
         };
         let versions: HashMap<String, u64> = objects.into_iter().collect();
         let mut initial: HashMap<Part, ObjectVersions> = HashMap::new();
@@ -245,7 +259,7 @@ impl Record {
         self.divide(&name, now, event, body_hash);
         // A deleted object still carries the time of its last change.
         if let (Some(write), EventKind::Added | EventKind::Modified) = (event.write, event.kind) {
-            self.delay(write);
+            self.keep_write(event.version, write);
         }
         Ok(event.version)
     }
@@ -268,10 +282,13 @@ impl Record {
         }
     }
 
-    fn delay(&mut self, write: WriteTime) {
-        if self.delays.len() < Reference::ENTRIES_MAX {
-            let delay_ns = now_ns().saturating_sub(write.sent_ns);
-            self.delays.push((write.sent_ns, delay_ns));
+    fn keep_write(&mut self, version: u64, write: WriteTime) {
+        if self.writes.len() < Reference::ENTRIES_MAX {
+            self.writes.push(RecordedWrite {
+                version,
+                write,
+                delay_ns: now_ns().saturating_sub(write.sent_ns),
+            });
         }
     }
 }

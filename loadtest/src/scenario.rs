@@ -18,6 +18,7 @@ pub mod stalled;
 pub mod start;
 pub mod steady;
 pub mod tax;
+pub mod transports;
 pub mod watch_run;
 
 use std::path::PathBuf;

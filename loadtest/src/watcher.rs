@@ -1,14 +1,17 @@
 //! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and tracks all events.
 
 mod behaviour;
+mod polls;
 
 use std::sync::Arc;
 
 pub use behaviour::{Behaviour, Goal, Plan};
+pub use polls::Polling;
 
 use kube_fanout::resource::Encoding;
 
-use crate::recorder::{Control, LEFT, Recorder};
+use crate::recorder::{Control, LEFT, Recorder, now_ns};
+use crate::recording::RecordedWrite;
 use crate::swarm::pace::Slowness;
 use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::{Fingerprints, ObjectVersions, Reference, fingerprint, line_hash};
@@ -19,6 +22,7 @@ use crate::wire::gunzip::Gunzip;
 use crate::wire::list::{ListReader, json_list};
 use crate::wire::protobuf;
 use behaviour::{Return, Visits};
+use polls::{PollClock, ReceivedList, known_ns};
 
 /// Lists of one watcher that are compared: more than it may need, unless it comes and goes.
 const LISTS_MAX: usize = 4_096;
@@ -58,8 +62,10 @@ struct Inner {
     track: Track,
     mirror: Option<Mirror>,
     visits: Option<Visits>,
-    /// Versions of its lists, and the fingerprints of their objects.
-    lists: Vec<(u64, u64)>,
+    polls: Option<PollClock>,
+    lists: Vec<ReceivedList>,
+    /// Whether the newest watch has brought an event.
+    has_events: bool,
     encoding: Encoding,
     /// Offset of the sampled events.
     sampled_from: u64,
@@ -84,23 +90,33 @@ impl Watcher {
             initial: state.clone(),
             now: ObjectVersions::clone(state),
         });
-        let visits = match behaviour {
-            Behaviour::Visits { seed } => Some(Visits::begin(seed)),
-            Behaviour::Reads | Behaviour::Sampled | Behaviour::Excluded | Behaviour::Slow(_) => {
-                None
-            }
-        };
+        let (mut visits, mut polls) = (None, None);
+        match behaviour {
+            Behaviour::Visits { seed } => visits = Some(Visits::begin(seed)),
+            Behaviour::Polls(polling) => polls = Some(PollClock::begin(polling, now_ns())),
+            Behaviour::Reads
+            | Behaviour::Sampled
+            | Behaviour::Excluded
+            | Behaviour::LongPolls
+            | Behaviour::Slow(_) => {}
+        }
         // Sampled watchers compare every byte.
         let head_len_max = plan
             .line_len_max
             .filter(|_| behaviour != Behaviour::Sampled);
         let frames = Frames::new(plan.encoding, head_len_max);
+        let mode = match polls {
+            Some(_) => Mode::ListReader,
+            None => Mode::WatchFlags,
+        };
         let inner = Inner {
             behaviour,
             track: Track::begin(plan.start),
             mirror,
             visits,
+            polls,
             lists: Vec::new(),
+            has_events: false,
             encoding: plan.encoding,
             sampled_from: 0,
             samples_all: plan.line_len_max.is_some(),
@@ -113,7 +129,7 @@ impl Watcher {
             frames,
             list: Vec::new(),
             listing: ListReader::default(),
-            mode: Mode::WatchFlags,
+            mode,
             pause_due: false,
             is_streaming: false,
             is_reused: false,
@@ -142,6 +158,23 @@ impl Watcher {
         matches!(self.inner.behaviour, Behaviour::Slow(_))
     }
 
+    /// Number of lists that are compared with the reference.
+    pub fn list_count(&self) -> usize {
+        self.inner.lists.len()
+    }
+
+    /// Records the latencies of these writes, if it polls: one that watches has recorded that of each event.
+    pub fn record_latencies(&self, writes: &[RecordedWrite], recorder: &mut Recorder) {
+        if self.inner.polls.is_none() {
+            return;
+        }
+        for one in writes {
+            if let Some(known_ns) = known_ns(&self.inner.lists, one.version) {
+                recorder.record_latency_at(one.write, known_ns);
+            }
+        }
+    }
+
     /// Number of started streams that the server or a broken connection has ended.
     pub fn streams_ended(&self) -> u64 {
         self.streams_ended
@@ -167,9 +200,9 @@ impl Watcher {
             .inner
             .lists
             .iter()
-            .find(|(version, print)| states.at(*version) != *print);
-        if let Some((version, _)) = wrong_list {
-            let why = format!("the list of version {version} holds other objects");
+            .find(|list| states.at(list.version) != list.print);
+        if let Some(list) = wrong_list {
+            let why = format!("the list of version {} holds other objects", list.version);
             return Some(Fault::NotConverged(why));
         }
         let mirror = self.inner.mirror.as_ref()?;
@@ -252,7 +285,14 @@ impl Watcher {
             });
         }
         if self.inner.lists.len() < LISTS_MAX {
-            self.inner.lists.push((version, print));
+            self.inner.lists.push(ReceivedList {
+                version,
+                print,
+                at_ns: now_ns(),
+            });
+        }
+        if self.inner.polls.is_some() {
+            return self.inner.track.renew(version);
         }
         self.inner.track.relist(version);
         self.mode = Mode::WatchFlags;
@@ -277,8 +317,12 @@ impl Inner {
             EventKind::Bookmark => recorder.bookmarks += 1,
             EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 recorder.event(event.version);
+                self.has_events = true;
                 match self.behaviour {
-                    Behaviour::Reads | Behaviour::Excluded => {}
+                    Behaviour::Reads
+                    | Behaviour::Excluded
+                    | Behaviour::LongPolls
+                    | Behaviour::Polls(_) => {}
                     Behaviour::Sampled => self.sample(line, event),
                     Behaviour::Slow(_) | Behaviour::Visits { .. } => self.reflect(line, event),
                 }
@@ -286,7 +330,10 @@ impl Inner {
                 // A deleted object still carries the time of its last change.
                 if let (Some(write), EventKind::Added | EventKind::Modified) =
                     (event.write, event.kind)
-                    && matches!(self.behaviour, Behaviour::Reads | Behaviour::Sampled)
+                    && matches!(
+                        self.behaviour,
+                        Behaviour::Reads | Behaviour::Sampled | Behaviour::LongPolls
+                    )
                 {
                     recorder.record_latency(write);
                 }
@@ -325,6 +372,10 @@ impl Member for Watcher {
     fn next(&mut self, _: &Control) -> Next {
         if std::mem::take(&mut self.pause_due) {
             return Next::Pause;
+        }
+        let polls = self.inner.polls.as_mut();
+        if let Some(wait) = polls.and_then(|polls| polls.wait(now_ns())) {
+            return Next::Wait(wait);
         }
         let Plan {
             path,
@@ -391,6 +442,7 @@ impl Member for Watcher {
         let between = self.frames.is_between();
         self.frames.clear();
         let stream_error = self.inner.stream_error.take();
+        self.inner.has_events = false;
         let had_started =
             std::mem::take(&mut self.is_streaming) || how == ResponseEnd::Complete(200);
         let is_lost = self.mode == Mode::WatchFlags && had_started && how != ResponseEnd::Left;
@@ -445,7 +497,9 @@ impl Member for Watcher {
 
     fn progress(&self, _: &Control) -> usize {
         let is_there = |goal| self.inner.track.resume_version() >= goal;
-        usize::from(self.mode == Mode::WatchFlags && self.plan.goal.get().is_some_and(is_there))
+        // Unless it polls, a watcher is not there before its watch continues the list.
+        let follows = self.mode == Mode::WatchFlags || self.inner.polls.is_some();
+        usize::from(follows && self.plan.goal.get().is_some_and(is_there))
     }
 
     fn behind_by(&self) -> Option<u64> {
@@ -464,11 +518,16 @@ impl Member for Watcher {
             Behaviour::Reads
             | Behaviour::Sampled
             | Behaviour::Excluded
+            | Behaviour::LongPolls
+            | Behaviour::Polls(_)
             | Behaviour::Visits { .. } => None,
         }
     }
 
     fn wants_to_leave(&self, _: &Control) -> bool {
+        if self.inner.behaviour == Behaviour::LongPolls {
+            return self.inner.has_events;
+        }
         let is_over = self.inner.visits.as_ref().is_some_and(Visits::is_over);
         is_over && self.plan.goal.get().is_none()
     }

@@ -1,6 +1,7 @@
 //! The watchers of a run: their number, what they ask for, and how they behave.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use crate::recording::{PartsOf, Recording, whole};
 use crate::swarm::Accept;
 use crate::swarm::pace::Slowness;
 use crate::verify::reference::{ObjectVersions, Part};
-use crate::watcher::{Behaviour, Plan, Watcher};
+use crate::watcher::{Behaviour, Plan, Polling, Watcher};
 use crate::writer::shape::{node_name, number_of};
 
 /// One watcher in this many is sampled.
@@ -38,6 +39,10 @@ pub struct Population {
     pub slowness: Option<Slowness>,
     /// Whether all watchers come and go.
     pub visits: bool,
+    /// Whether all watchers leave each watch with its first events.
+    pub long_polls: bool,
+    /// The time between two lists of a watcher, if all of them list instead of watching.
+    pub polls_every: Option<Duration>,
     /// See [`Plan::line_len_max`].
     pub line_len_max: Option<usize>,
     /// See [`Plan::bookmarks`].
@@ -57,6 +62,8 @@ impl Population {
             excluded: 0,
             slowness: None,
             visits: false,
+            long_polls: false,
+            polls_every: None,
             line_len_max: None,
             bookmarks: true,
             starts: Vec::new(),
@@ -125,6 +132,16 @@ impl Population {
             return Behaviour::Visits {
                 seed: number as u64,
             };
+        }
+        if self.long_polls {
+            return Behaviour::LongPolls;
+        }
+        if let Some(every) = self.polls_every {
+            let share = number as f64 / self.watchers.max(1) as f64;
+            return Behaviour::Polls(Polling {
+                every,
+                first_after: every.mul_f64(share),
+            });
         }
         // Spread evenly: over HTTP/2 excluded watchers share connections with the others.
         let excluded_every = self.watchers / self.excluded.clamp(1, self.watchers.max(1));

@@ -9,6 +9,7 @@ mod spoiler;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use clap::Parser;
 use kube_fanout_testkit::apiserver::{Apiserver, Options, start};
 use tokio::net::TcpListener;
 
@@ -24,6 +25,7 @@ use crate::scenario::overload::Overload;
 use crate::scenario::quiet_end::QuietEnd;
 use crate::scenario::slow::Slow;
 use crate::scenario::steady::Steady;
+use crate::scenario::transports::Transports;
 use crate::target::Target;
 use crate::writer::Churn;
 use relay::{HoldBack, Relay};
@@ -128,6 +130,43 @@ async fn clients_that_come_and_go_end_with_the_servers_state() {
     let arguments =
         "joiners --watchers 10 --write-rate 400 --objects 20 --duration 1 --warm-up 0.05";
     at_least_the_reference(&play::<Joiners>(&server, arguments).await);
+}
+
+#[tokio::test]
+async fn clients_learn_of_every_write_by_each_transport() {
+    let arguments = "transports --watchers 4 --write-rate 100 --objects 10 --duration 0.6 --warm-up 0.05 --every 0.1s";
+    for (by, verified, leaves) in [
+        ("watch", "events verified", false),
+        ("watch --http2", "events verified", false),
+        ("long-poll", "events verified", true),
+        ("long-poll --http2", "events verified", true),
+        ("poll", "lists verified", false),
+        ("poll --http2", "lists verified", false),
+    ] {
+        let server = server(Options::default()).await;
+        let results = play::<Transports>(&server, &format!("{arguments} --by {by}")).await;
+        proves(&results, verified, 4.0);
+        proves(&results, "latencies counted", 1.0);
+        for row in ["bytes a client and second", "requests a client and second"] {
+            assert!(results.value(row, 0).is_some(), "{by}: {row}: {results}");
+        }
+        let has_left = results.to_string().contains("clients: left: ");
+        assert_eq!(has_left, leaves, "{by}: {results}");
+    }
+}
+
+#[tokio::test]
+async fn transports_that_do_not_exist_are_refused() {
+    let server = server(Options::default()).await;
+    for flags in [
+        "--by websocket --http2",
+        "--by websocket --gzip",
+        "--by poll --every 0s",
+    ] {
+        let line = format!("transports --target http://{} {flags}", server.address());
+        let scenario = Transports::try_parse_from(line.split_whitespace()).unwrap();
+        assert!(crate::scenario::play(&scenario).await.is_err(), "{flags}");
+    }
 }
 
 #[tokio::test]

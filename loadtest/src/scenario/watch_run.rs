@@ -247,6 +247,7 @@ impl ActiveRun<'_> {
             upstream_events: self.recording.reference().len(),
             delivered: self.control.delivered.load(Ordering::Relaxed),
             bytes: self.control.bytes.load(Ordering::Relaxed),
+            requests: self.control.requests.load(Ordering::Relaxed),
             machine: MachineCpu::now()?,
             own: Usage::own()?,
             server: self.run.server_pid.map(Usage::of).transpose()?,
@@ -295,12 +296,17 @@ impl ActiveRun<'_> {
             Ok(_) => results.note(format!("{name}: the server writes by itself: no quiet end")),
             Err(error) => results.fault(format!("{name}: {error:#}")),
         }
-        let (watchers, recorder) = self.swarm.finish()?;
+        let (watchers, mut recorder) = self.swarm.finish()?;
         let last = watchers.iter().map(|watcher| watcher.track().last());
         let furthest = last.max().unwrap_or(0);
         if let Err(error) = self.recording.reached(furthest, SETTLE_WAIT).await {
             // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
             results.note(format!("{name}: {error:#}"));
+        }
+        recorder.tick(&self.control);
+        let writes = self.recording.writes();
+        for watcher in &watchers {
+            watcher.record_latencies(&writes, &mut recorder);
         }
         window::latencies(results, &recorder);
         let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube_fanout::resource::Encoding;
 
+use super::polls::Polling;
 use crate::swarm::pace::Slowness;
 use crate::verify::reference::Part;
 
@@ -70,6 +71,10 @@ pub enum Behaviour {
     Excluded,
     /// Is slow when ordered to. Its latencies are not counted; its state is compared at the end, unless it skips events by renewing.
     Slow(Slowness),
+    /// Leaves each watch with its first events, and asks for those after them.
+    LongPolls,
+    /// Lists again and again instead of watching.
+    Polls(Polling),
     /// Comes and goes until the goal is set. Its latencies are not counted; its state is compared at the end.
     Visits {
         /// Seed for the length of its visits and the ways to return.
@@ -78,18 +83,20 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Whether it reads one stream from start to end.
+    /// Whether it watches from its start version to the end without a list.
     pub const fn reads_on(self) -> bool {
         match self {
-            Self::Reads | Self::Sampled | Self::Excluded => true,
-            Self::Slow(_) | Self::Visits { .. } => false,
+            Self::Reads | Self::Sampled | Self::Excluded | Self::LongPolls => true,
+            Self::Polls(_) | Self::Slow(_) | Self::Visits { .. } => false,
         }
     }
 
     /// Whether its state is compared with the server's at the end.
     pub fn is_compared(self) -> bool {
         match self {
-            Self::Reads | Self::Sampled | Self::Excluded => false,
+            Self::Reads | Self::Sampled | Self::Excluded | Self::LongPolls | Self::Polls(_) => {
+                false
+            }
             Self::Slow(slowness) => slowness.renews_every.is_none(),
             Self::Visits { .. } => true,
         }

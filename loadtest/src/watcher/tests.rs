@@ -1,5 +1,7 @@
 //! A watcher resumes, lists again after 410, and has a fault if it does not converge.
 
+use std::time::Duration;
+
 use super::*;
 use crate::results::Results;
 use crate::scenario::watch_run::verdicts::WatchOutcome;
@@ -73,6 +75,23 @@ impl Bench {
     fn end(&mut self, how: ResponseEnd<'_>) -> Next {
         self.watcher.response_ended(how, &mut self.recorder);
         self.watcher.next(&self.control)
+    }
+
+    /// A list of this version, with the objects of another one.
+    fn end_list(&mut self, objects_of: u64, version: u64) -> Next {
+        let objects = reference().state_at(objects_of);
+        let items: Vec<_> = objects
+            .iter()
+            .map(|(name, version)| {
+                let name = name.trim_start_matches("n/");
+                format!(r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}"#)
+            })
+            .collect();
+        self.body(&format!(
+            r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[{}]}}"#,
+            items.join(",")
+        ));
+        self.end(ResponseEnd::Complete(200))
     }
 
     fn verdict_until(&self, until: u64) -> Option<Fault> {
@@ -214,7 +233,7 @@ fn events_in_protobuf_are_held_to_the_reference() {
 #[test]
 fn a_renewed_watch_skips_to_the_newest_version_and_loses_nothing_after_it() {
     let renews = Behaviour::Slow(Slowness {
-        renews_every: Some(std::time::Duration::from_millis(500)),
+        renews_every: Some(Duration::from_millis(500)),
         ..Slowness::STALLED
     });
     for (lost, convicted) in [(0, false), (1, true)] {
@@ -286,19 +305,7 @@ fn a_visitor_comes_back_in_each_way_and_ends_with_the_servers_state() {
             }
             _ => {
                 listed += 1;
-                let objects = reference().state_at(25);
-                let items: Vec<_> = objects
-                    .iter()
-                    .map(|(name, version)| {
-                        let name = name.trim_start_matches("n/");
-                        format!(r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}"#)
-                    })
-                    .collect();
-                bench.body(&format!(
-                    r#"{{"metadata":{{"resourceVersion":"25"}},"items":[{}]}}"#,
-                    items.join(",")
-                ));
-                assert_eq!(bench.end(ResponseEnd::Complete(200)), watch_from(25));
+                assert_eq!(bench.end_list(25, 25), watch_from(25));
             }
         }
         let from = bench.watcher.track().resume_version();
@@ -307,4 +314,61 @@ fn a_visitor_comes_back_in_each_way_and_ends_with_the_servers_state() {
     assert!(resumed > 0 && listed > 0 && restarted > 0);
     bench.deliver(26..=40);
     assert_eq!(bench.verdict(), None);
+}
+
+#[test]
+fn a_long_poll_ends_with_its_first_events_and_the_next_one_loses_none() {
+    for (lost, is_faulty) in [(0, false), (1, true)] {
+        let mut bench = Bench::new(Behaviour::LongPolls);
+        bench.body(&line("BOOKMARK", "", START));
+        assert!(!bench.watcher.wants_to_leave(&bench.control));
+        bench.deliver(11..=12);
+        bench.body(&line("MODIFIED", name(13), 13)[..20]);
+        assert!(bench.watcher.wants_to_leave(&bench.control));
+        assert_eq!(bench.end(ResponseEnd::Left), watch_from(12));
+        assert!(!bench.watcher.wants_to_leave(&bench.control));
+        bench.deliver(13 + lost..=40);
+        assert_eq!(bench.verdict().is_some(), is_faulty);
+        assert_eq!(bench.watcher.streams_ended(), 0);
+    }
+}
+
+#[test]
+fn polls_hold_what_the_server_held_and_never_go_back() {
+    let polls = Behaviour::Polls(Polling {
+        every: Duration::ZERO,
+        first_after: Duration::ZERO,
+    });
+    let not_older_than = |version| Next::Send(format!("/p?resourceVersion={version}"));
+    for (lists, fault) in [
+        // The version of a list may be newer than its newest object.
+        (&[(12, 12), (20, 20), (40, 45)][..], None),
+        // The same list may come again and again.
+        (&[&[(20, 20); 100][..], &[(40, 40)]].concat(), None),
+        (&[(12, 12), (20, 20)], Some("behind")),
+        (&[(20, 20), (12, 12), (40, 40)], Some("out of order")),
+        (&[(20, 20), (19, 30), (40, 40)], Some("not converged")),
+    ] {
+        let mut bench = Bench::new(polls);
+        bench.watcher.plan.goal.set(40);
+        assert_eq!(bench.watcher.next(&bench.control), not_older_than(START));
+        let mut newest = START;
+        for (objects_of, version) in lists {
+            assert_eq!(bench.watcher.progress(&bench.control), 0);
+            newest = newest.max(*version);
+            let next = bench.end_list(*objects_of, *version);
+            assert_eq!(next, not_older_than(newest));
+        }
+        let verdict = bench.verdict().map(|fault| fault.to_string());
+        assert_eq!(verdict.is_some(), fault.is_some(), "{verdict:?}");
+        assert!(
+            verdict
+                .unwrap_or_default()
+                .starts_with(fault.unwrap_or_default())
+        );
+        assert_eq!(
+            bench.watcher.progress(&bench.control),
+            usize::from(newest >= 40)
+        );
+    }
 }

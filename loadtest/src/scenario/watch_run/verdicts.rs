@@ -18,6 +18,8 @@ pub struct WatchOutcome {
     pub faulty: usize,
     /// Events that all watchers received.
     pub verified: u64,
+    /// Lists that were compared with the reference's state.
+    pub lists: usize,
     pub expired: usize,
     /// Reading watchers that received 410 and listed again. Watchers that come and go may: they watch from old versions.
     pub readers_expired: usize,
@@ -33,6 +35,7 @@ impl Default for WatchOutcome {
             described: Texts::new(DESCRIBED_MAX),
             faulty: 0,
             verified: 0,
+            lists: 0,
             expired: 0,
             readers_expired: 0,
             ended: 0,
@@ -69,6 +72,7 @@ impl WatchOutcome {
 
     fn count(&mut self, watcher: &Watcher) {
         self.verified += watcher.track().count();
+        self.lists += watcher.list_count();
         let is_expired = watcher.expired() > 0;
         self.expired += usize::from(is_expired);
         self.readers_expired += usize::from(is_expired && watcher.behaviour().reads_on());
@@ -86,6 +90,7 @@ impl WatchOutcome {
         }
         results.figure("reference events", reference_events as f64);
         results.figure("events verified", self.verified as f64);
+        results.figure("lists verified", self.lists as f64);
         results.figure("watchers told 410", self.expired as f64);
         results.figure("streams ended, readers", self.ended as f64);
         results.figure("streams ended, stalled", self.ended_slow as f64);

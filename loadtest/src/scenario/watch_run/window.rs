@@ -19,6 +19,8 @@ pub struct Snapshot {
     pub delivered: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Requests that all watchers have sent.
+    pub requests: u64,
     pub machine: MachineCpu,
     pub own: Usage,
     pub server: Option<Usage>,
@@ -35,6 +37,10 @@ pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs"
 pub const UPSTREAM_EVENTS_A_SECOND: &str = "upstream events a second";
 /// The rate that a socket loop must deliver too.
 pub const EVENTS_A_SECOND: &str = "events delivered a second";
+pub const MIB_A_SECOND: &str = "MiB delivered a second";
+pub const REQUESTS_A_SECOND: &str = "requests a second";
+pub const SERVER_CPU: &str = "server CPU, % of a core";
+pub const UPSTREAM_CPU: &str = "upstream CPU, % of a core";
 /// The size of the socket loop's events.
 pub const EVENT_LEN: &str = "bytes an event";
 
@@ -49,8 +55,12 @@ impl WatchRun<'_> {
         results.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
         results.figure("events delivered in the window", delivered as f64);
         results.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
-        results.figure("MiB delivered a second", mib(bytes) / seconds);
-        results.figure(EVENT_LEN, bytes as f64 / delivered.max(1) as f64);
+        results.figure(MIB_A_SECOND, mib(bytes) / seconds);
+        let requests = until.requests - from.requests;
+        results.figure(REQUESTS_A_SECOND, requests as f64 / seconds);
+        if delivered > 0 {
+            results.figure(EVENT_LEN, bytes as f64 / delivered as f64);
+        }
         let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
         let mut per_event = |name: &str, cpu: Duration| per(results, name, cpu, delivered);
         let own = until.own.cpu.saturating_sub(from.own.cpu);
@@ -70,13 +80,13 @@ impl WatchRun<'_> {
                 cpu,
                 upstream_events as u64,
             );
-            results.figure("server CPU, % of a core", percent(cpu));
+            results.figure(SERVER_CPU, percent(cpu));
             results.figure("server RSS, MiB", mib(b.rss));
             results.figure("server RSS peak, MiB", mib(b.peak_rss));
         }
         if let (Some(a), Some(b)) = (from.upstream, until.upstream) {
             let cpu = b.cpu.saturating_sub(a.cpu);
-            results.figure("upstream CPU, % of a core", percent(cpu));
+            results.figure(UPSTREAM_CPU, percent(cpu));
         }
         results.figure("machine busy, %", machine.busy_percent());
         results.figure("machine softirq, %", machine.softirq_percent());
