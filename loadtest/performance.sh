@@ -48,7 +48,7 @@ scenarios=(
   "start 1 embedded,real"
   "forwarded 1 gateway,gateway-real"
 )
-benches=(fanout memory auth decode start ring)
+benches=(fanout memory auth decode start ring handshakes)
 scale=1 profile=release effort=() out=docs/performance
 if [ -n "$trial" ]; then
   scale=0.02 profile=debug effort=(--quick) out=$target/performance-trial

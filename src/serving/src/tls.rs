@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
-use rustls::server::NoClientAuth;
+use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
@@ -229,6 +230,11 @@ fn server_config(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(resolver(files, parts)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // A session is resumed with what its client keeps: however many clients come back at once, here is nothing to keep for them. The key
+    // is this configuration's own.
+    config.ticketer = Ticketer::new()?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 1;
     Ok(config)
 }
 
