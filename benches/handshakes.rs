@@ -38,7 +38,11 @@ fn main() -> io::Result<()> {
     let about = "CPU of the gateway's half of a TLS handshake, with clients that come for the first time and when all come again.";
     let mut record = Record::new("handshakes", about, effort);
     let rsa = || KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048);
-    for (name, key) in [("ECDSA P-256", KeyPair::generate()), ("RSA 2048", rsa())] {
+    // Beside a key exchange an ECDSA signature is nothing that could be saved.
+    for (name, key, at_most) in [
+        ("ECDSA P-256", KeyPair::generate(), None),
+        ("RSA 2048", rsa(), Some(0.4)),
+    ] {
         let server = gateway(&key.map_err(io::Error::other)?)?;
         let mut medians = [Vec::new(), Vec::new()];
         for _ in 0..effort.pick(ROUNDS, 1) {
@@ -63,7 +67,7 @@ fn main() -> io::Result<()> {
             figure: "CPU, µs",
             of: &again,
             to: Some(&first),
-            at_most: Some(0.4),
+            at_most,
         });
     }
     record.write()

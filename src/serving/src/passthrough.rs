@@ -17,6 +17,7 @@ mod headers;
 mod lanes;
 mod proven_tokens;
 mod refusal;
+mod shared_request;
 mod tunnel;
 mod upload;
 
@@ -340,12 +341,6 @@ impl Passthrough {
     /// many it closed. Other requests end with their own connections.
     pub async fn drain(&self, grace: Duration) -> usize {
         self.tunnels.drain(grace).await
-    }
-
-    /// The permit of a short request that gets the response to another one; `None` if its client has no permit left.
-    #[must_use]
-    pub fn shared_request(&self, peer: Peer) -> Option<impl Sized + Send + Unpin + use<>> {
-        self.lanes.acquire(ForwardLane::Requests, peer).ok()
     }
 
     fn refuse<B>(&self, request: &Request<B>) -> Option<ForwardRefusal> {

@@ -1,6 +1,9 @@
 //! Which watches are sent as gzip.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::gzip::{BlockCompressor, CompressError, Encoder};
 use crate::cache::{BlockFormat, Chunk};
@@ -13,6 +16,8 @@ use crate::watch::{GzipReaders, InitialBlocks, MakingBlock, Watch};
 const SHARING_MIN: usize = 4;
 /// Names of clients whose usual way to read gzip gives nothing out before its buffer is full: Java's `GZIPInputStream`.
 const LATE_READERS: [&str; 2] = ["Java/", "Java-http-client/"];
+/// How long initial events wait for a block. Beyond it the chunk is sent as it is.
+const BLOCK_WAIT: Duration = Duration::from_secs(2);
 /// Who can see lengths on the network and write into the same view could guess what else is in it.
 const SECRETS: &str = "secrets";
 
@@ -64,7 +69,7 @@ impl InitialBlocks for BlockCompressor {
         let made = self
             .clone()
             .shared(Arc::clone(chunk), BlockFormat::Added, write_added);
-        Box::pin(async { Some(made.await.ok()?.0) })
+        Box::pin(async { Some(timeout(BLOCK_WAIT, made).await.ok()?.ok()?.0) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The position of one client in its watch. Reads the snapshot, the history and the shared view, in this order. Has no socket and
 //! no timer: [`Watch`](super::Watch) or a delivery worker drives it.
 
+mod encoding;
 mod ends;
 mod step;
 
@@ -11,19 +12,18 @@ use std::task::Waker;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::compression::{GzipTrial, WatchCompression};
+use super::compression::WatchCompression;
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::guards::WatchGuards;
 use super::initial::FirstFrame;
-use super::initial_block::InitialBlocks;
 use super::lifetime::WatchLifetime;
-use super::limits::{FRAMES, FrameLimits, GZIP_FRAMES};
+use super::limits::{FRAMES, FrameLimits};
 use super::progress::ReadStage;
 use super::recorder::{OldestArrivals, WatchRecorder};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
-use crate::cache::{DeflateBlock, Epoch, Sequence};
+use crate::cache::{Epoch, Sequence};
 use crate::metrics::WatchEnd;
 use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
@@ -119,21 +119,6 @@ impl WatchCursor {
         }
     }
 
-    /// Sends events as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
-    pub(super) fn compress(
-        &mut self,
-        watches_min: usize,
-        trial: Option<GzipTrial>,
-        blocks: Arc<dyn InitialBlocks>,
-    ) {
-        if let Some(BeforeHistory::First(first)) = &mut self.before_history {
-            first.compress(blocks);
-        }
-        let compression = WatchCompression::new(&self.view, watches_min, trial);
-        self.compression = Some(Box::new(compression));
-        self.limits = &GZIP_FRAMES;
-    }
-
     /// Holds the permit of the watch until it ends, and the permit of its initial events until these are sent.
     pub(super) fn hold_permits(&mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) {
         self.guards.permit = watch;
@@ -213,11 +198,6 @@ impl WatchCursor {
             && self.history_end <= self.position.max(first)
             && self.before_history.is_none()
             && self.lifetime.end.is_none()
-    }
-
-    /// How the events are compressed, if they are.
-    pub(crate) fn compression(&mut self) -> Option<&mut WatchCompression> {
-        self.compression.as_deref_mut()
     }
 
     /// Moves on before shared batches are sent. The caller counts events and bytes, and calls [`Self::note_taken`].
@@ -332,19 +312,6 @@ impl WatchCursor {
         }
     }
 
-    /// Whether a compressed block is waited for. Until it is there, nothing else can be sent.
-    pub(crate) fn waits_for_block(&self) -> bool {
-        matches!(&self.before_history, Some(BeforeHistory::First(first)) if first.waits())
-    }
-
-    /// If a compressed block is waited for, wakes `waker` when it is there; returns whether it is there already.
-    pub(crate) fn arm_block(&mut self, waker: &Waker) -> bool {
-        match &mut self.before_history {
-            Some(BeforeHistory::First(first)) => first.arm(waker),
-            Some(BeforeHistory::Future(_)) | None => false,
-        }
-    }
-
     /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
     /// Call [`Self::next`] once more afterwards.
     pub(crate) fn arm(&self, waker: &Waker) {
@@ -355,42 +322,6 @@ impl WatchCursor {
 
     fn selector(&self) -> &Selector {
         self.view.selector()
-    }
-
-    /// The next frame, or what to wait for. Call it when the connection has taken the last frame.
-    pub(crate) fn next(&mut self) -> CursorStep {
-        let step = match self.next_events() {
-            EventsStep::Step(step) => step,
-            EventsStep::Block(block) => return CursorStep::Frame(self.shared_block(&block)),
-        };
-        let Some(compression) = &mut self.compression else {
-            return step;
-        };
-        let sent = match step {
-            CursorStep::Frame(events) => return CursorStep::Frame(self.encoded(events)),
-            CursorStep::Nothing | CursorStep::Unfinished => compression.begin().map(BufList::from),
-            CursorStep::Over => compression.end(),
-        };
-        sent.map_or(step, CursorStep::Frame)
-    }
-
-    /// Events for this client alone, as they are sent.
-    fn encoded(&mut self, events: BufList) -> BufList {
-        let Some(compression) = &mut self.compression else {
-            return events;
-        };
-        let len = events.len() as u64;
-        let sent = compression.alone(events);
-        self.recorder.compressed(len, sent.len() as u64);
-        sent
-    }
-
-    /// A block that all clients get, as it is sent.
-    fn shared_block(&mut self, block: &DeflateBlock) -> BufList {
-        let compression = self.compression.as_mut();
-        let sent = compression.map(|it| it.shared(block)).unwrap_or_default();
-        self.recorder.compressed(block.len, sent.len() as u64);
-        sent
     }
 
     fn next_events(&mut self) -> EventsStep {
@@ -409,7 +340,7 @@ impl WatchCursor {
             // Events that are not for this client count as taken once they are read.
             self.note_taken();
         }
-        if is_closed && matches!(next, CursorStep::Nothing) {
+        if is_closed && matches!(next, CursorStep::Nothing) && !self.waits_for_block() {
             return self.close().into();
         }
         next.into()

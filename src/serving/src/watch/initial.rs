@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::initial_block::{BlockReader, InitialBlocks};
+use super::initial_block::{InitialBlockReader, InitialBlocks};
 use super::limits::FrameLimits;
 use crate::admission::ListPermit;
 use crate::cache::{Chunk, DeflateBlock, Snapshot};
@@ -36,7 +36,7 @@ pub(super) struct InitialEvents {
     marker: Marker,
     done: bool,
     /// For a client that gets compressed events.
-    blocks: Option<BlockReader>,
+    blocks: Option<InitialBlockReader>,
     /// Released with the last frame, so that a waiting list can start.
     permit: Option<ListPermit>,
 }
@@ -57,12 +57,12 @@ impl InitialEvents {
 
     /// Sends chunks of which every object is shown as compressed blocks.
     pub(super) fn compress(&mut self, blocks: Arc<dyn InitialBlocks>) {
-        self.blocks = Some(BlockReader::new(blocks));
+        self.blocks = Some(InitialBlockReader::new(blocks));
     }
 
     /// Whether a block is being compressed.
     pub(super) fn waits(&self) -> bool {
-        self.blocks.as_ref().is_some_and(BlockReader::waits)
+        self.blocks.as_ref().is_some_and(InitialBlockReader::waits)
     }
 
     /// Wakes `waker` when the block that is being compressed is there; returns whether it is there already.
@@ -115,8 +115,12 @@ impl InitialEvents {
                     Poll::Pending => return Ok(FirstFrame::Waits),
                     Poll::Ready(Some(block)) => {
                         let count = chunk.objects().len() as u64;
-                        self.partial_chunk = None;
+                        let next = walk.next_chunk(&self.snapshot.objects);
+                        self.partial_chunk = next.map(|chunk| (Arc::clone(chunk), 0));
                         self.permit.iter().for_each(ListPermit::gave_frame);
+                        let is_last = self.partial_chunk.is_none()
+                            && walk.count_ahead(&self.snapshot.objects) == 0;
+                        self.permit.take_if(|_| is_last);
                         return Ok(FirstFrame::Block(block, count));
                     }
                     Poll::Ready(None) => {}

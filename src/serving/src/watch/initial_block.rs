@@ -18,7 +18,7 @@ pub trait InitialBlocks: fmt::Debug + Send + Sync {
 }
 
 /// The blocks of one client, one at a time.
-pub(super) struct BlockReader {
+pub(super) struct InitialBlockReader {
     blocks: Arc<dyn InitialBlocks>,
     state: BlockState,
 }
@@ -29,13 +29,13 @@ enum BlockState {
     Made(Option<DeflateBlock>),
 }
 
-impl fmt::Debug for BlockReader {
+impl fmt::Debug for InitialBlockReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockReader").finish_non_exhaustive()
+        f.debug_struct("InitialBlockReader").finish_non_exhaustive()
     }
 }
 
-impl BlockReader {
+impl InitialBlockReader {
     pub(super) fn new(blocks: Arc<dyn InitialBlocks>) -> Self {
         Self {
             blocks,
@@ -81,5 +81,32 @@ impl BlockReader {
             self.state = BlockState::Made(block);
         }
         matches!(self.state, BlockState::Made(_))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod samples {
+    use flate2::{Compress, Compression, FlushCompress};
+
+    use crate::cache::{Checksum, Chunk, DeflateBlock};
+    use crate::resource::EventKind;
+
+    /// The chunk's objects as ADDED events.
+    pub(in crate::watch) fn block(chunk: &Chunk) -> DeflateBlock {
+        let frames = chunk
+            .objects()
+            .iter()
+            .map(|object| object.frame(EventKind::Added));
+        let events = frames.collect::<Vec<_>>().concat();
+        let mut deflate = Vec::with_capacity(events.len() + 1_024);
+        let mut compress = Compress::new(Compression::fast(), false);
+        compress
+            .compress_vec(&events, &mut deflate, FlushCompress::Full)
+            .unwrap();
+        DeflateBlock {
+            deflate: deflate.into(),
+            len: events.len() as u64,
+            crc: Checksum::of(&events).crc(),
+        }
     }
 }

@@ -40,6 +40,7 @@ impl Wake for Wakes {
     }
 }
 
+mod blocks;
 mod catch_up;
 mod recall;
 mod scheduled_end;

@@ -5,11 +5,13 @@
 //! many at a time as there are cores. Other requests wait asynchronously; their clients take turns. Requests for the same chunk wait
 //! for the same work once it runs, and it is finished even if the client that started it disconnects.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::encoder::Encoder;
 use crate::blocking::spawn_blocking;
@@ -135,6 +137,18 @@ impl BlockCompressor {
     where
         E: FnOnce(&[Object], &mut Encoder) -> Result<(), CompressError> + Send + 'static,
     {
+        apart(self.share(chunk, format, encode)).await
+    }
+
+    async fn share<E>(
+        self,
+        chunk: Arc<Chunk>,
+        format: BlockFormat,
+        encode: E,
+    ) -> Result<(DeflateBlock, bool), CompressError>
+    where
+        E: FnOnce(&[Object], &mut Encoder) -> Result<(), CompressError> + Send + 'static,
+    {
         let mut permit = None;
         let (claim, permit) = loop {
             match self.shared.claim_or_wait(&chunk, format, permit.is_some()) {
@@ -167,11 +181,14 @@ impl BlockCompressor {
         E: FnOnce(&mut Encoder) -> Result<R, CompressError> + Send + 'static,
         R: Send + 'static,
     {
-        let permit = self.permit().await?;
-        run(Some(permit), move || {
-            let mut encoder = Encoder::new(len);
-            let output = encode(&mut encoder)?;
-            Ok((encoder.finish(), output))
+        apart(async move {
+            let permit = self.permit().await?;
+            run(Some(permit), move || {
+                let mut encoder = Encoder::new(len);
+                let output = encode(&mut encoder)?;
+                Ok((encoder.finish(), output))
+            })
+            .await
         })
         .await
     }
@@ -180,6 +197,18 @@ impl BlockCompressor {
     async fn permit(&self) -> Result<QueuedPermit, CompressError> {
         let permit = self.shared.permits.acquire(self.peer).await;
         permit.ok_or(CompressError)
+    }
+}
+
+/// Runs the work in a task of its own, which ends with this future: a permit must not wait until a client reads, and its response is polled.
+async fn apart<T: Send + 'static>(
+    work: impl Future<Output = Result<T, CompressError>> + Send + 'static,
+) -> Result<T, CompressError> {
+    let mut task = JoinSet::new();
+    task.spawn(work);
+    match task.join_next().await {
+        Some(Ok(made)) => made,
+        Some(Err(_)) | None => Err(CompressError),
     }
 }
 

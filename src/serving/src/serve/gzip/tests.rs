@@ -321,8 +321,35 @@ async fn clients_take_turns() {
         assert!(is_pending(job.as_mut()), "it waits");
         jobs.push(job);
     }
+    // Their tasks begin to wait.
+    tokio::task::yield_now().await;
     go.0.send(()).unwrap();
     first.await.unwrap().unwrap();
     futures::future::join_all(jobs).await;
     assert!(order.lock()[..2].contains(&2), "{:?}", order.lock());
+}
+
+/// A response whose client takes nothing is not polled.
+#[tokio::test]
+async fn who_is_not_polled_keeps_no_permit() {
+    let compressor = BlockCompressor::new(1);
+    let (go, begun) = (sync_channel::<()>(0), Arc::new(Notify::new()));
+    let started = Arc::clone(&begun);
+    let first = tokio::spawn(compressor.clone().once(1, move |_| {
+        started.notify_one();
+        go.1.recv().unwrap();
+        Ok(())
+    }));
+    begun.notified().await;
+    let idle = || Box::pin(compressor.clone().once(1, |_| Ok(())));
+    let mut idle = [idle(), idle()];
+    for idle in &mut idle {
+        assert!(is_pending(idle.as_mut()));
+    }
+    // So that they wait for the permit before the next one does.
+    tokio::task::yield_now().await;
+    go.0.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    compressor.once(1, |_| Ok(())).await.unwrap();
+    drop(idle);
 }

@@ -100,7 +100,7 @@ impl DeliveryStream {
 
     /// Whether the stream gets its group's shared chunks. If not, it reads by itself when it is woken.
     pub(super) fn is_caught_up(&self) -> bool {
-        self.phase == DeliveryPhase::Open && self.out.is_empty()
+        self.phase == DeliveryPhase::Open && self.out.is_empty() && !self.cursor.waits_for_block()
     }
 
     /// Returns the connection to the caller of `deliver`.

@@ -4,10 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use flate2::{Compress, Compression, FlushCompress};
-
-use crate::cache::{BlockFormat, Checksum, Chunk, DeflateBlock};
-use crate::resource::EventKind;
+use crate::cache::{BlockFormat, Chunk};
+use crate::watch::initial_block::samples::block;
 use crate::watch::{InitialBlocks, MakingBlock};
 
 #[derive(Debug)]
@@ -25,23 +23,5 @@ impl InitialBlocks for LateBlocks {
             let is_made = !chunk.frames_len().is_multiple_of(3);
             Poll::Ready(is_made.then(|| chunk.keep(BlockFormat::Added, block(&chunk))))
         }))
-    }
-}
-
-fn block(chunk: &Chunk) -> DeflateBlock {
-    let frames = chunk
-        .objects()
-        .iter()
-        .map(|object| object.frame(EventKind::Added));
-    let events = frames.collect::<Vec<_>>().concat();
-    let mut deflate = Vec::with_capacity(events.len() + 1_024);
-    let mut compress = Compress::new(Compression::fast(), false);
-    compress
-        .compress_vec(&events, &mut deflate, FlushCompress::Full)
-        .unwrap();
-    DeflateBlock {
-        deflate: deflate.into(),
-        len: events.len() as u64,
-        crc: Checksum::of(&events).crc(),
     }
 }
