@@ -34,7 +34,7 @@ use hyper::upgrade::OnUpgrade;
 use tracing::{Instrument, Span, trace_span};
 
 use crate::auth::guard::Forwarding;
-use crate::auth::impersonation::{Impersonator, impersonates};
+use crate::auth::impersonation::Impersonator;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::Peer;
 use crate::metrics::PassthroughMetrics;
@@ -343,14 +343,6 @@ impl Passthrough {
         self.tunnels.drain(grace).await
     }
 
-    fn refuse<B>(&self, request: &Request<B>) -> Option<ForwardRefusal> {
-        if request.method() == Method::CONNECT {
-            return Some(ForwardRefusal::Connect);
-        }
-        (self.identity == ForwardIdentity::Gateway && impersonates(request.headers()))
-            .then_some(ForwardRefusal::Impersonation)
-    }
-
     /// Decides how a request travels, and takes its permits.
     fn admit(
         &self,
@@ -358,7 +350,7 @@ impl Passthrough {
         request: &PassthroughRequest,
     ) -> Result<(ForwardRoute, LanePermit), ForwardRefusal> {
         let http = &request.http;
-        if let Some(refusal) = self.refuse(http) {
+        if let Some(refusal) = ForwardRefusal::of(http, self.identity) {
             return Err(refusal);
         }
         let upgrade = match http.version() {

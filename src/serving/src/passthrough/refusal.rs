@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
+use crate::auth::impersonation::impersonates;
 use crate::metrics::PassthroughError;
+use crate::upstream::client::ForwardIdentity;
 
 /// The gateway's own Status in place of upstream's response, of which it is an extension: for the audit log, because upstream may not have
 /// seen the request.
@@ -47,6 +49,15 @@ pub(super) enum ForwardRefusal {
 }
 
 impl ForwardRefusal {
+    /// Why a request must not be forwarded under this identity, if it must not.
+    pub(super) fn of<B>(request: &Request<B>, identity: ForwardIdentity) -> Option<Self> {
+        if request.method() == Method::CONNECT {
+            return Some(Self::Connect);
+        }
+        (identity == ForwardIdentity::Gateway && impersonates(request.headers()))
+            .then_some(Self::Impersonation)
+    }
+
     pub(super) const fn label(&self) -> PassthroughError {
         match self {
             Self::Impersonation | Self::UnsendableUser | Self::Connect | Self::Target => {

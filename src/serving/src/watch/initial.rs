@@ -36,7 +36,7 @@ pub(super) struct InitialEvents {
     marker: Marker,
     done: bool,
     /// For a client that gets compressed events.
-    blocks: Option<InitialBlockReader>,
+    blocks: Option<Box<InitialBlockReader>>,
     /// Released with the last frame, so that a waiting list can start.
     permit: Option<ListPermit>,
 }
@@ -57,12 +57,12 @@ impl InitialEvents {
 
     /// Sends chunks of which every object is shown as compressed blocks.
     pub(super) fn compress(&mut self, blocks: Arc<dyn InitialBlocks>) {
-        self.blocks = Some(InitialBlockReader::new(blocks));
+        self.blocks = Some(Box::new(InitialBlockReader::new(blocks)));
     }
 
     /// Whether a block is being compressed.
     pub(super) fn waits(&self) -> bool {
-        self.blocks.as_ref().is_some_and(InitialBlockReader::waits)
+        self.blocks.as_ref().is_some_and(|blocks| blocks.waits())
     }
 
     /// Wakes `waker` when the block that is being compressed is there; returns whether it is there already.
