@@ -117,6 +117,7 @@ CLIENTS = {
     "curl --compressed": (curl, COMPRESSED),
 }
 WATCHES = len(CLIENTS) + 1
+BEFORE = 40  # objects, enough for a compressed block of initial events
 OVER_HTTP2 = 5  # watches of client-go at the gateway with TLS
 
 
@@ -124,6 +125,8 @@ OVER_HTTP2 = 5  # watches of client-go at the gateway with TLS
 def test_each_client_shows_an_event_before_the_next_one_is_written(check, during):
     with during(Stack("gzip", fixtures.with_widgets)) as stack:
         api, recorders, running = fixtures.Api(stack.server), {}, {}
+        for number in range(BEFORE):
+            api.create(CONFIGMAPS, {"metadata": {"name": f"before-{number:02}"}, "data": {"text": "as the others " * 40}})
         for endpoint, accept in ((stack.plain, "application/json"), (stack.plain, wire.PROTOBUF), (stack.tls, "application/json")):  # while a cache is being filled, watches may be forwarded
             fixtures.wait_served(endpoint, "/api/v1/configmaps", accept=accept)
         try:
@@ -135,6 +138,9 @@ def test_each_client_shows_an_event_before_the_next_one_is_written(check, during
             for name, recorder in recorders.items():
                 wire.poll(f"{name}: a watch", recorder.watches, WAIT)
             wire.poll("all watches are open", lambda: (opened(stack, "plain"), opened(stack, "tls")) == (WATCHES, OVER_HTTP2), WAIT)
+            showing = {name: client for name, client in running.items() if name != "kubectl"}  # it shows no initial events with --watch-only
+            late = [name for name, client in showing.items() if not client.wait(f"before-{BEFORE - 1:02}")]
+            check("what was there before is shown by all", not late, late)
             begun = {name: recorder.watches() for name, recorder in recorders.items()}
             for number, length in enumerate(LENGTHS):
                 written = f"event-{number}"
