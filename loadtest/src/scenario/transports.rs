@@ -9,6 +9,7 @@ use clap::{Parser, ValueEnum};
 use super::Scenario;
 use super::population::Population;
 use super::watch_run::WatchRun;
+use super::watch_run::verdicts::LISTS_VERIFIED;
 use super::watch_run::window::{MIB_A_SECOND, REQUESTS_A_SECOND, SERVER_CPU, UPSTREAM_CPU};
 use crate::cli::{WatchRunFlags, seconds};
 use crate::results::Results;
@@ -75,7 +76,7 @@ impl Scenario for Transports {
         let requests = results.value(REQUESTS_OF_ONE, 0).unwrap_or(0.0);
         let due = self.every.as_secs_f64().recip();
         // Of those that were sent some may have been refused.
-        let lists = results.value("lists verified", 0).unwrap_or(0.0);
+        let lists = results.value(LISTS_VERIFIED, 0).unwrap_or(0.0);
         let all_due = due * self.setting.churning.duration.as_secs_f64() * watching.watchers as f64;
         if is_poll && (requests < due * RATE_MET || lists < all_due * RATE_MET) {
             results.invalid(format!(

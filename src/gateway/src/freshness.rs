@@ -74,8 +74,12 @@ impl ResourceFreshness {
             .unwrap_or(Latest::Unknown)
     }
 
-    /// The proof for a read that starts now, if that needs no comparison.
-    pub(super) async fn passed<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
+    /// As [`Self::latest`], but objects are not compared: without them, a quiet resource proves nothing.
+    pub(super) async fn latest_uncompared<F: Fetch>(
+        &self,
+        fetch: &Arc<F>,
+        served: &ServedResource,
+    ) -> Latest {
         let given = served.cache.newest_given();
         let newest = self.upstream_version(fetch, &served.cache.kind().gvr);
         match newest.await {

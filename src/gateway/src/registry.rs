@@ -51,7 +51,7 @@ use crate::tables::{OriginCheck, TableLists, Tables};
 use crate::talkers::Talkers;
 use crate::upstream::client::Client;
 use crate::upstream::discovery::Discovery;
-use crate::view::Hub;
+use crate::view::{Hub, ServedResource};
 use crate::watch::RecentCuts;
 
 /// How long a client waits for a cache that is being filled; then its request is forwarded or gets 429.
@@ -227,15 +227,22 @@ impl Registry {
 
     /// The cache of a resource that is ready, in any encoding.
     pub(super) fn kept_cache(&self, gvr: &Gvr) -> Option<KeptCache> {
+        let (slot, served) = self.ready_slot(gvr)?;
+        Some(KeptCache {
+            cache: served.cache,
+            age: slot.recorder.age.now(),
+        })
+    }
+
+    /// The slot of a resource whose cache is ready, in any encoding, and what it serves.
+    fn ready_slot(&self, gvr: &Gvr) -> Option<(Arc<Slot>, ServedResource)> {
         [Encoding::Json, Encoding::Protobuf]
             .into_iter()
             .find_map(|encoding| {
                 let gvr = gvr.clone();
                 let slot = self.existing_slot(&CacheKey { gvr, encoding })?;
-                Some(KeptCache {
-                    cache: slot.served()?.cache,
-                    age: slot.recorder.age.now(),
-                })
+                let served = slot.served()?;
+                Some((slot, served))
             })
     }
 

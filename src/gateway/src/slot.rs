@@ -129,8 +129,12 @@ impl Slot {
     }
 
     /// As [`Self::latest`], without a comparison of objects.
-    pub(super) async fn passed<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
-        self.freshness.passed(fetch, served).await
+    pub(super) async fn latest_uncompared<F: Fetch>(
+        &self,
+        fetch: &Arc<F>,
+        served: &ServedResource,
+    ) -> Latest {
+        self.freshness.latest_uncompared(fetch, served).await
     }
 
     /// The proof for a consistent read. It proves as well that the cache is not old.

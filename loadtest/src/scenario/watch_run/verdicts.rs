@@ -11,6 +11,8 @@ use crate::watcher::{Plan, Watcher};
 /// Number of different faults that are described; further ones are counted.
 const DESCRIBED_MAX: usize = 10;
 
+pub const LISTS_VERIFIED: &str = "lists verified";
+
 /// The sum of all verdicts.
 #[derive(Debug)]
 pub struct WatchOutcome {
@@ -90,7 +92,7 @@ impl WatchOutcome {
         }
         results.figure("reference events", reference_events as f64);
         results.figure("events verified", self.verified as f64);
-        results.figure("lists verified", self.lists as f64);
+        results.figure(LISTS_VERIFIED, self.lists as f64);
         results.figure("watchers told 410", self.expired as f64);
         results.figure("streams ended, readers", self.ended as f64);
         results.figure("streams ended, stalled", self.ended_slow as f64);

@@ -10,7 +10,7 @@ use crate::cache_rule::must_prove_origin;
 use crate::forwarded::{HoldingBody, begin_talk};
 use crate::protocol::request::Verb;
 use crate::protocol::{audit_id, with_audit_id};
-use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
+use crate::resource::{CacheKey, Gvr, ResourceVersion};
 use crate::serve::resources::{
     ForwardLifetime, ForwardRequest, ForwardedBody, Latest, Permission, Resources as _,
 };
@@ -86,20 +86,10 @@ impl Registry {
         namespace: Option<&str>,
         version: ResourceVersion,
     ) -> bool {
-        let cached = [Encoding::Json, Encoding::Protobuf]
-            .into_iter()
-            .find_map(|encoding| {
-                let key = CacheKey {
-                    encoding,
-                    ..CacheKey::json(gvr)
-                };
-                let slot = self.existing_slot(&key)?;
-                slot.served().map(|served| (slot, served))
-            });
-        let Some((slot, served)) = cached else {
+        let Some((slot, served)) = self.ready_slot(gvr) else {
             return false;
         };
-        match slot.passed(&self.client, &served).await {
+        match slot.latest_uncompared(&self.client, &served).await {
             Latest::Unknown => false,
             Latest::At(newest) if version >= newest => true,
             Latest::At(_) | Latest::Proven(..) => is_unchanged(&served.cache, namespace, version),

@@ -38,7 +38,7 @@ use crate::upstream::discovery::{DiscoveredResource, discover};
 use crate::upstream::driver::{DriverRecorder as _, FailureReport, RequestKind};
 use crate::upstream::reflector::Failure;
 use crate::upstream::samples::captured_log::CapturedLog;
-use crate::view::{ObjectFormat, ServedResource};
+use crate::view::ObjectFormat;
 use kube_fanout_testkit::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout_testkit::apiserver::{self, Apiserver, Options};
 use kube_fanout_wire::selector::Selector;

@@ -76,13 +76,7 @@ impl InitialBlocks for BlockCompressor {
 /// Writes the objects as ADDED events.
 fn write_added(objects: &[Object], encoder: &mut Encoder) -> Result<(), CompressError> {
     for object in objects {
-        if let Some(frame) = object.frame_of(EventKind::Added) {
-            encoder.write(&frame);
-        } else {
-            let (head, tail) = object.frame_pieces(EventKind::Added);
-            encoder.write(&head);
-            encoder.write(&tail);
-        }
+        encoder.write(&object.frame(EventKind::Added));
     }
     Ok(())
 }

@@ -59,6 +59,14 @@ async fn answer(asked: Asked, text: String) {
     asked.grant().send(text).await.unwrap();
 }
 
+/// A first client has read version 5.
+async fn read_first(upstream: &mut Upstream) {
+    let mut first = pin!(client(upstream));
+    begin(first.as_mut()).await;
+    answer(upstream.request().await, table(5)).await;
+    assert_eq!(body(first.await).await, table(5));
+}
+
 async fn body(list: Option<Arc<TableList>>) -> String {
     let response = list.unwrap().response(&HeaderMap::new());
     assert_eq!(response.headers()[WARNING], "299 - \"old\"");
@@ -123,10 +131,7 @@ async fn a_list_is_given_again_as_long_as_its_collection_has_not_changed() {
 #[tokio::test]
 async fn a_list_is_not_given_again_when_the_ages_in_it_are_wrong() {
     let mut upstream = Upstream::new().await;
-    let mut first = pin!(client(&upstream));
-    begin(first.as_mut()).await;
-    answer(upstream.request().await, table(5)).await;
-    first.await.unwrap();
+    read_first(&mut upstream).await;
     time::pause();
     time::advance(Duration::from_secs(2)).await;
     tokio::task::yield_now().await;
@@ -159,10 +164,7 @@ async fn who_waits_for_a_list_that_takes_long_gets_another_one() {
 #[tokio::test]
 async fn a_check_that_does_not_end_is_not_passed() {
     let mut upstream = Upstream::new().await;
-    let mut first = pin!(client(&upstream));
-    begin(first.as_mut()).await;
-    answer(upstream.request().await, table(5)).await;
-    first.await.unwrap();
+    read_first(&mut upstream).await;
     let lists = Arc::clone(&upstream.lists);
     let waiting = tokio::spawn(async move {
         let request = list_request("/api/v1/pods?limit=500");
