@@ -46,7 +46,7 @@ step_tidy() { cargo test --locked --workspace --features "$FORM" --quiet --test 
 
 step_test() {
     needs cargo-nextest cargo nextest --version || return
-    cargo nextest run --locked --workspace --features "$FORM" --no-fail-fast --test-threads "$(( $(nproc) * 2 ))" &&
+    cargo nextest run --config-file .ci/nextest.toml --locked --workspace --features "$FORM" --no-fail-fast --test-threads "$(( $(nproc) * 2 ))" &&
         cargo test --locked --workspace --features "$FORM" --doc --quiet
 }
 

@@ -20,6 +20,8 @@ pub struct InformerCounts {
     pub replaced: u64,
     /// Changes of single objects that were passed on to the queue.
     pub events: u64,
+    /// How often the server has shown that the held state is its own: by an event, a bookmark, a list or a comparison.
+    pub proofs: u64,
     /// Events and bookmarks ignored because they repeat the held state, or are older.
     pub ignored: u64,
     /// Panics of the failure hook.

@@ -67,6 +67,10 @@ impl DriverRecorder for FailureRecorder {
         }
     }
 
+    fn proven(&self) {
+        self.counts.lock().proofs += 1;
+    }
+
     fn failed(&self, report: FailureReport<'_>) {
         let (request, cause) = (report.asked, report.cause.to_owned());
         self.report(&match report.failure {
