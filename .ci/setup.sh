@@ -135,6 +135,12 @@ javascript() {
     have npm || apt_install npm || say "npm is missing: install npm"
 }
 
+# For the tests with Java's HTTP clients. OkHttp is that of the official client.
+java_clients() {
+    have javac || apt_install default-jdk-headless || say "javac is missing: install default-jdk-headless"
+    [ -e /usr/share/java/okhttp.jar ] || apt_install libokhttp-java || say "OkHttp is missing: install libokhttp-java"
+}
+
 # For the tests of the relay on nodes. With Debian's own configuration it listens nowhere.
 relay_tools() {
     have haproxy || [ -x /usr/sbin/haproxy ] || apt_install haproxy || say "haproxy is missing: install haproxy"
@@ -177,6 +183,7 @@ if [ "$purpose" = test ]; then
     cargo_tools
     prometheus_programs
     javascript
+    java_clients
     relay_tools
     arm64
 fi

@@ -49,6 +49,12 @@ def node_modules():
     return _printed("javascript")
 
 
+def okhttp():
+    """The class path of Debian's OkHttp, or None without it or without a JDK that runs a source file."""
+    jars = [Path("/usr/share/java", name) for name in ("okhttp.jar", "okio.jar")]
+    return ":".join(map(str, jars)) if shutil.which("javac") and all(jar.exists() for jar in jars) else None
+
+
 def _printed(verb):
     """The path that real-apiserver.sh prints, or None."""
     done = subprocess.run([str(stacks.SCRIPT), verb], capture_output=True, text=True, timeout=900)

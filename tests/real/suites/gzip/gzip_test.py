@@ -15,6 +15,8 @@ from ..stack import Stack
 from .recorder import Recorder
 
 WATCHERS = Path(__file__).with_name("watchers.py")
+JAVA_WATCHERS = Path(__file__).with_name("Watch.java")
+RUST_TEST = "kube_rs::asked::prints_the_names_of_a_watch_that_accepts_gzip"
 TARGET = "/api/v1/configmaps?watch=1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LENGTHS = (100, 2_000, 2_000, 2_000, 30_000, 2_000, 100)  # of the objects, one after the other
@@ -25,9 +27,10 @@ PLAIN, COMPRESSED = False, True
 class Printing:
     """A program that prints a line for each event."""
 
-    def __init__(self, args, log):
+    def __init__(self, args, log, env=None):
         self.lines, self.log = queue.Queue(), open(log, "ab")
-        self.process = subprocess.Popen([str(a) for a in args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True, env=dict(os.environ, NO_PROXY="127.0.0.1"))
+        self.process = subprocess.Popen([str(a) for a in args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True,
+                                        env=dict(os.environ, NO_PROXY="127.0.0.1", **(env or {})))
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -94,26 +97,39 @@ def javascript(stack, at, log):
     return Informing(["node", informers.JAVASCRIPT_PROGRAM, modules, at.url(), *informers.credentials(stack)], log)
 
 
-def kube_rs(stack, at, log):
-    ca, token = informers.credentials(stack)
-    env = {"KUBE_FANOUT_TEST_URL": at.url(), "KUBE_FANOUT_TEST_CA_FILE": ca, "KUBE_FANOUT_TEST_TOKEN_FILE": token}
-    return Informing([tools.needed(tools.integration_tests(), "the program of tests/it"), "--ignored", "--exact", "--nocapture", informers.RUST_TEST], log, env)
+def kube_rs(program, test):
+    def start(stack, at, log):
+        ca, token = informers.credentials(stack)
+        env = {"KUBE_FANOUT_TEST_URL": at.url(), "KUBE_FANOUT_TEST_CA_FILE": ca, "KUBE_FANOUT_TEST_TOKEN_FILE": token}
+        return program([tools.needed(tools.integration_tests(), "the program of tests/it"), "--ignored", "--exact", "--nocapture", test], log, env)
+    return start
 
 
-# Each opens one watch of config maps, but kube-rs's program two.
+def java(client):
+    def start(stack, at, log):
+        jars = tools.needed(tools.okhttp(), "a JDK with OkHttp: install default-jdk-headless and libokhttp-java")
+        return Printing(["java", "-cp", jars, JAVA_WATCHERS, client, at.url(), stack.pki / "admin.token"], log)
+    return start
+
+
+# Each opens one watch of config maps, but kube-rs's watchers two.
 CLIENTS = {
     "client-go, watch-list": (go("--http1", "--watch-list=on"), COMPRESSED),
     "client-go, list and watch": (go("--http1", "--watch-list=off"), COMPRESSED),
     "client-go, protobuf": (go("--http1", "--content-type=protobuf"), COMPRESSED),
     "client-go, metadata": (go("--http1", "--client=metadata"), COMPRESSED),
     "kubectl": (kubectl, COMPRESSED),
-    "kube-rs": (kube_rs, PLAIN),
+    "kube-rs, watchers": (kube_rs(Informing, informers.RUST_TEST), PLAIN),
+    "kube-rs, request_stream": (kube_rs(Printing, RUST_TEST), COMPRESSED),
     "Python, kubernetes": (python("kubernetes"), PLAIN),
     "Python, kubernetes_asyncio": (python("kubernetes_asyncio"), COMPRESSED),
     "Python, requests": (python("requests"), COMPRESSED),
     "Python, httpx": (python("httpx"), COMPRESSED),
     "Python, lightkube": (python("lightkube"), COMPRESSED),
     "JavaScript, client-node": (javascript, COMPRESSED),
+    "Java, OkHttp": (java("OkHttp"), COMPRESSED),
+    "Java, HttpURLConnection": (java("HttpURLConnection"), PLAIN),
+    "Java, HttpClient": (java("HttpClient"), PLAIN),
     "curl --compressed": (curl, COMPRESSED),
 }
 WATCHES = len(CLIENTS) + 1
