@@ -1,5 +1,7 @@
 //! Helpers that register families and resolve the handles of a closed set of label values.
 
+use std::sync::Arc;
+
 use prometheus::core::Collector;
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -10,10 +12,10 @@ use super::labels::Label;
 use super::resource_labels::ResourceLabels;
 use super::sharded::{BOUND_COUNT, ShardedCounters, ShardedHistograms};
 
-/// One counter for each value of a closed label set.
+/// One counter for each value of a closed label set. Clones share them: connections and streams have some.
 #[derive(Clone, Debug)]
 pub struct ByLabel<L> {
-    counters: Vec<(L, IntCounter)>,
+    counters: Arc<[(L, IntCounter)]>,
 }
 
 impl<L: Label> ByLabel<L> {
