@@ -17,6 +17,7 @@ mod group;
 mod inbox;
 mod limits;
 mod new_stream;
+mod pace;
 mod stream;
 mod supervisor;
 mod worker;

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::cache::Sequence;
 use crate::view::{View, WatchWaiter};
@@ -9,6 +12,7 @@ use crate::watch::WatchRecorder;
 
 use super::chunk::SharedChunk;
 use super::limits::TurnLimits;
+use super::pace::PassPace;
 
 /// The streams of one worker that share a view, and the progress of a pass over them.
 #[derive(Debug)]
@@ -19,6 +23,18 @@ pub(super) struct DeliveryGroup {
     waker: Waker,
     members: Vec<usize>,
     pass: Option<GroupPass>,
+    pace: PassPace,
+}
+
+/// What becomes of a pass that is to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PassStart {
+    /// It has begun.
+    Now,
+    /// It must be begun at this time.
+    At(Instant),
+    /// It follows the one that is running, or begins at the time that was said before.
+    Later,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +43,8 @@ struct GroupPass {
     next: usize,
     /// The view has batches that this pass does not bring to all members, so another pass must follow.
     is_stale: bool,
+    /// A member has more to get already, so the next pass needs no pause.
+    is_behind: bool,
 }
 
 impl DeliveryGroup {
@@ -43,6 +61,7 @@ impl DeliveryGroup {
             waker,
             members: Vec::new(),
             pass: None,
+            pace: PassPace::default(),
         };
         group.arm(1);
         group
@@ -84,27 +103,42 @@ impl DeliveryGroup {
         }
     }
 
-    /// Starts a pass because the view has new batches; returns whether one was started. If a pass is running, another will follow
-    /// it.
-    pub(super) fn begin(&mut self) -> bool {
+    /// Starts a pass because the view has new batches, if none is running and the pause after the last one is over.
+    pub(super) fn begin(&mut self, now: Instant) -> PassStart {
         if let Some(pass) = &mut self.pass {
             pass.is_stale = true;
-            return false;
+            return PassStart::Later;
         }
+        if let Some((at, is_first)) = self.pace.pause(now) {
+            // Later batches of the pause are noticed, too.
+            self.arm(self.members.len());
+            return match is_first {
+                true => PassStart::At(at),
+                false => PassStart::Later,
+            };
+        }
+        self.pace.begin();
         // Arm before reading: a batch published before arming is found, a later one wakes the worker.
         self.arm(self.members.len());
         self.pass = Some(GroupPass {
             next: 0,
             is_stale: false,
+            is_behind: false,
         });
-        true
+        PassStart::Now
     }
 
     /// Requests another pass, because a member will not have everything after this one.
     pub(super) fn repeat(&mut self) {
         if let Some(pass) = &mut self.pass {
             pass.is_stale = true;
+            pass.is_behind = true;
         }
+    }
+
+    /// Adds to the time that the pass takes.
+    pub(super) fn take(&mut self, time: Duration) {
+        self.pace.add(time);
     }
 
     /// The next member of the pass; `None` at its end.
@@ -115,9 +149,15 @@ impl DeliveryGroup {
         member
     }
 
-    /// Ends the pass; returns whether another must follow at once.
-    pub(super) fn finish(&mut self) -> bool {
-        self.pass.take().is_some_and(|pass| pass.is_stale)
+    /// Ends the pass; returns whether another must follow.
+    pub(super) fn finish(&mut self, now: Instant, pass_min: Duration) -> bool {
+        let Some(pass) = self.pass.take() else {
+            return false;
+        };
+        if !pass.is_behind {
+            self.pace.finish(now, pass_min);
+        }
+        pass.is_stale
     }
 }
 
@@ -155,7 +195,7 @@ impl SharedChunks {
 
     /// Records what was delivered, and drops the chunks.
     pub(super) fn record_lines(&mut self, recorder: &dyn WatchRecorder) {
-        let now = tokio::time::Instant::now().into_std();
+        let now = Instant::now().into_std();
         for (chunk, client_count) in self.made.drain(..) {
             if client_count == 0 {
                 continue;
@@ -207,11 +247,11 @@ mod tests {
             totals.bytes += bytes;
         }
 
-        fn delayed(&self, _: std::time::Duration, clients: u64) {
+        fn delayed(&self, _: Duration, clients: u64) {
             self.0.lock().unwrap().delayed.push(clients);
         }
 
-        fn aged(&self, by: std::time::Duration, clients: u64) {
+        fn aged(&self, by: Duration, clients: u64) {
             let mut totals = self.0.lock().unwrap();
             totals.aged.push((by.as_secs(), clients));
         }
@@ -220,8 +260,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delivered_events_are_counted_for_each_client() {
         let arrival = |age: Option<u64>| Arrival {
-            at: tokio::time::Instant::now().into_std(),
-            age: age.map(|age| WriteAge::from(std::time::Duration::from_secs(age))),
+            at: Instant::now().into_std(),
+            age: age.map(|age| WriteAge::from(Duration::from_secs(age))),
         };
         let chunk = |events, len| {
             let mut chunk = SharedChunk::empty(0, 0);
@@ -246,6 +286,29 @@ mod tests {
         assert_eq!(totals, expected);
     }
 
+    #[test]
+    fn a_pass_that_is_wanted_during_a_pause_begins_once_at_its_end() {
+        const PASS_MIN: Duration = Duration::from_millis(2);
+        let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
+        let waker = Waker::noop().clone();
+        let mut group = DeliveryGroup::new(entry.view, Arc::new(()), entry.waiter, waker);
+        let end = Instant::now();
+        let resume = end + Duration::from_millis(5);
+        assert_eq!(group.begin(end), PassStart::Now);
+        assert_eq!(group.begin(end), PassStart::Later, "one is running");
+        group.take(resume - end);
+        assert!(group.finish(end, PASS_MIN), "a batch came meanwhile");
+        assert_eq!(group.begin(end), PassStart::At(resume));
+        assert_eq!(group.begin(end), PassStart::Later);
+        assert_eq!(group.begin(resume), PassStart::Now);
+        assert!(!group.finish(resume, PASS_MIN));
+        assert_eq!(group.begin(resume), PassStart::Now, "it took no time");
+        group.take(PASS_MIN);
+        group.repeat();
+        assert!(group.finish(resume, PASS_MIN));
+        assert_eq!(group.begin(resume), PassStart::Now, "a member is behind");
+    }
+
     proptest! {
         #[test]
         fn a_pass_looks_at_each_member_once_whoever_leaves_meanwhile(
@@ -257,7 +320,7 @@ mod tests {
             let mut group = DeliveryGroup::new(entry.view, Arc::new(()), entry.waiter, waker);
             let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
             let (mut seen, mut removed) = (BTreeSet::new(), BTreeSet::new());
-            prop_assert!(group.begin());
+            prop_assert_eq!(group.begin(Instant::now()), PassStart::Now);
             for (leaves, member) in steps {
                 if leaves {
                     let Some(index) = places.get_mut(member).and_then(Option::take) else {

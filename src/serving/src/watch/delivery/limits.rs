@@ -1,5 +1,7 @@
 //! The bounds of a worker's turn.
 
+use std::time::Duration;
+
 /// How much work is done before other streams or tasks have their turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnLimits {
@@ -12,6 +14,8 @@ pub(super) struct TurnLimits {
     pub(super) stream_turn: usize,
     /// Number of streams visited before other tasks of the thread have their turn: about a tenth of a millisecond.
     pub(super) worker_turn: usize,
+    /// A pass that takes less is followed by the next one without a pause: it has few clients.
+    pub(super) pass_min: Duration,
 }
 
 /// The limits in production; tests have smaller ones.
@@ -20,4 +24,5 @@ pub(super) const LIMITS: TurnLimits = TurnLimits {
     chunks: 4,
     stream_turn: 8,
     worker_turn: 64,
+    pass_min: Duration::from_millis(2),
 };

@@ -31,6 +31,10 @@ struct Tally {
     delays: AtomicU64,
     /// The next recorded event panics.
     is_broken: AtomicBool,
+    /// How long recording takes, and when it was done last.
+    slowness: Mutex<Duration>,
+    recorded_at: Mutex<Option<Instant>>,
+    recorded: tokio::sync::Notify,
     ends: Mutex<Vec<WatchTotals>>,
     ended: tokio::sync::Notify,
 }
@@ -40,6 +44,10 @@ impl WatchRecorder for Tally {
         let is_broken = events > 0 && self.is_broken.swap(false, Ordering::Relaxed);
         assert!(!is_broken, "planted by a test");
         self.events.fetch_add(events, Ordering::Relaxed);
+        #[expect(clippy::disallowed_methods, reason = "makes a pass long")]
+        std::thread::sleep(*self.slowness.lock());
+        *self.recorded_at.lock() = Some(Instant::now());
+        self.recorded.notify_one();
     }
 
     fn delayed(&self, _: Duration, clients: u64) {
@@ -53,6 +61,16 @@ impl WatchRecorder for Tally {
 }
 
 impl Tally {
+    /// When events were recorded last.
+    async fn recorded_at(&self) -> Instant {
+        loop {
+            if let Some(at) = *self.recorded_at.lock() {
+                return at;
+            }
+            self.recorded.notified().await;
+        }
+    }
+
     async fn end(&self) -> WatchTotals {
         loop {
             if let Some(end) = self.ends.lock().pop() {
@@ -397,6 +415,30 @@ async fn objects_larger_than_one_write_all_arrive_without_a_later_event() {
             assert_eq!(lines, expected, "{count} objects of {data_len} bytes");
         }
     }
+}
+
+/// Nothing happens after the last write: what waits for the end of a pause comes without another event.
+#[tokio::test]
+async fn an_event_after_a_long_pass_comes_after_a_pause() {
+    let mut scene = Scene::new(WIDE, 1);
+    let mut clients: Vec<_> = (0..9).map(|_| scene.client(1 << 16, HOUR)).collect();
+    for client in &mut clients {
+        client.read().await;
+    }
+    // Within the pass.
+    let pass = Duration::from_millis(5);
+    *scene.recorder.slowness.lock() = pass;
+    scene.put("a/1");
+    for client in &mut clients {
+        client.read_lines(1).await;
+    }
+    let end = scene.recorder.recorded_at().await;
+    scene.put("a/2");
+    for client in &mut clients {
+        client.read_lines(1).await;
+    }
+    // A timer is never early.
+    assert!(end.elapsed() >= pass);
 }
 
 #[tokio::test]

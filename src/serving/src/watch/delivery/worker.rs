@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 use tokio::time::{Instant, Sleep};
 
-use super::group::{DeliveryGroup, SharedChunks};
+use super::group::{DeliveryGroup, PassStart, SharedChunks};
 use super::inbox::{Inbox, WakeToken, waker};
 use super::limits::TurnLimits;
 use super::new_stream::NewStream;
@@ -56,6 +56,8 @@ pub(super) struct DeliveryWorker {
     by_view: HashMap<usize, usize, foldhash::fast::RandomState>,
     /// The times to visit streams at. An entry is valid only if it is equal to its stream's `wake_at`.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// Groups whose next pass begins at a time. Keys are reused; a pass too many finds nothing to do.
+    pauses: Vec<(Instant, usize)>,
     timer: Pin<Box<Sleep>>,
     /// What this turn has sent over HTTP/2: one write a connection.
     flushes: Vec<StreamFlush>,
@@ -75,6 +77,7 @@ impl DeliveryWorker {
             groups: Slab::new(),
             by_view: HashMap::default(),
             timers: BinaryHeap::new(),
+            pauses: Vec::new(),
             timer: Box::pin(tokio::time::sleep(IDLE)),
             flushes: Vec::new(),
         }
@@ -207,8 +210,10 @@ impl DeliveryWorker {
                 self.visit(key, now)
             }
             WorkItem::Group(key) => {
-                if self.groups.get_mut(key).is_some_and(DeliveryGroup::begin) {
-                    return self.pass(key, budget);
+                match self.groups.get_mut(key).map(|group| group.begin(now)) {
+                    Some(PassStart::Now) => return self.pass(key, budget),
+                    Some(PassStart::At(at)) => self.pauses.push((at, key)),
+                    Some(PassStart::Later) | None => {}
                 }
                 0
             }
@@ -216,10 +221,27 @@ impl DeliveryWorker {
         }
     }
 
-    /// Sends new batches to up to `budget` members of a group; returns the number of visits.
+    /// Continues the pass over a group; returns the number of visits.
     fn pass(&mut self, key: usize, budget: usize) -> usize {
+        let begin = Instant::now();
+        let (visited, is_over) = self.send_batches(key, budget);
+        // The group may have been removed with its last member.
+        if let Some(group) = self.groups.get_mut(key) {
+            let end = Instant::now();
+            group.take(end - begin);
+            if !is_over {
+                self.tasks.push_back(WorkItem::Pass(key));
+            } else if group.finish(end, self.limits.pass_min) {
+                self.tasks.push_back(WorkItem::Group(key));
+            }
+        }
+        visited
+    }
+
+    /// Sends new batches to up to `budget` members of a group; returns the number of visits, and whether these were the last members.
+    fn send_batches(&mut self, key: usize, budget: usize) -> (usize, bool) {
         let Some(group) = self.groups.get_mut(key) else {
-            return 0;
+            return (0, true);
         };
         let (view, recorder) = (Arc::clone(&group.view), Arc::clone(&group.recorder));
         let writes_max = self.limits.stream_turn;
@@ -227,17 +249,12 @@ impl DeliveryWorker {
         let (is_closed, head) = (view.is_closed(), view.head());
         let is_scheduled = view.end_schedule().is_some();
         let (mut chunks, mut visited) = (SharedChunks::new(self.limits), 0);
+        let mut is_over = false;
         while visited < budget {
-            // The group may have been removed with its last member.
-            let Some(group) = self.groups.get_mut(key) else {
+            let next = self.groups.get_mut(key).and_then(DeliveryGroup::next);
+            let Some(member) = next else {
+                is_over = true;
                 break;
-            };
-            let Some(member) = group.next() else {
-                if group.finish() {
-                    self.tasks.push_back(WorkItem::Group(key));
-                }
-                chunks.record_lines(&*recorder);
-                return visited;
             };
             let stream = &mut self.streams[member];
             if is_scheduled && let Some(wake_at) = stream.schedule_end() {
@@ -270,12 +287,13 @@ impl DeliveryWorker {
             visited += self.apply_progress(member, progress);
         }
         chunks.record_lines(&*recorder);
-        self.tasks.push_back(WorkItem::Pass(key));
-        visited
+        (visited, is_over)
     }
 
-    /// Queues the streams whose time has come.
+    /// Queues the streams and groups whose time has come.
     fn expire_timers(&mut self, now: Instant) {
+        let over = self.pauses.extract_if(.., |(at, _)| *at <= now);
+        self.tasks.extend(over.map(|(_, key)| WorkItem::Group(key)));
         while let Some(Reverse((at, key))) = self.timers.peek().copied() {
             let stream = self.streams.get(key);
             let is_set = stream.is_some_and(|stream| stream.wake_at == at);
@@ -299,10 +317,9 @@ impl DeliveryWorker {
 
     /// Sets the timer to the next entry.
     fn set_timer(&mut self, now: Instant, context: &mut Context<'_>) {
-        let next = self
-            .timers
-            .peek()
-            .map_or(now + IDLE, |Reverse((at, _))| *at);
+        let visit = self.timers.peek().map(|Reverse((at, _))| *at);
+        let pass = self.pauses.iter().map(|(at, _)| *at).min();
+        let next = visit.into_iter().chain(pass).min().unwrap_or(now + IDLE);
         if self.timer.deadline() > next || self.timer.deadline() <= now {
             self.timer.as_mut().reset(next);
         }

@@ -34,7 +34,8 @@ impl Worker {
     /// If woken, makes passes until none is due; returns whether it was woken.
     fn turn(&mut self) -> bool {
         let is_woken = self.task.0.swap(false, Ordering::AcqRel);
-        while is_woken && self.group.begin() {
+        let now = Instant::now();
+        while is_woken && self.group.begin(now) == PassStart::Now {
             while self.group.next().is_some() {
                 let chunk = SharedChunk::read(&self.group.view, self.cursor, 1 << 20);
                 if let Some(chunk) = chunk.expect("the view keeps all batches") {
@@ -42,7 +43,7 @@ impl Worker {
                     self.events += chunk.events;
                 }
             }
-            if !self.group.finish() {
+            if !self.group.finish(now, Duration::MAX) {
                 break;
             }
         }

@@ -27,6 +27,7 @@ use super::super::client_stream::ClientStream;
 use super::super::inbox::Inbox;
 use super::super::limits::{LIMITS, TurnLimits};
 use super::super::new_stream::NewStream;
+use super::super::pace::PAUSE_MAX;
 use super::super::worker::DeliveryWorker;
 use crate::auth::lease::Lease;
 use crate::cache::samples::{Dice, World, kind};
@@ -96,6 +97,8 @@ impl<'a> Model<'a> {
             chunks: pick(&mut dice, &[1, 2, 4]),
             stream_turn: pick(&mut dice, &[1, 2, 8]),
             worker_turn: pick(&mut dice, &[2, 3, 5, 64]),
+            // Either each pass is followed by a pause, or none is.
+            pass_min: [Duration::ZERO, Duration::MAX][dice.index(2)],
         };
         let (limits, frames) = if is_large {
             (LIMITS, &FRAMES)
@@ -372,6 +375,10 @@ impl<'a> Model<'a> {
 
     fn wait(&mut self) {
         let time = Duration::from_millis(self.dice.below(40_000));
+        self.pass(time);
+    }
+
+    fn pass(&self, time: Duration) {
         self.stage.world.lock().unwrap().now += time;
         self.runtime.block_on(tokio::time::advance(time));
     }
@@ -403,8 +410,14 @@ impl<'a> Model<'a> {
         self.check()
     }
 
-    /// Runs the worker and all clients until none is woken.
+    /// Runs the worker and all clients until none is woken, nor is after the longest pause between two passes.
     fn settle(&mut self) -> Result<(), String> {
+        self.run()?;
+        self.pass(PAUSE_MAX);
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<(), String> {
         let mut polls = 0;
         loop {
             let mut is_quiet = !self.turn();

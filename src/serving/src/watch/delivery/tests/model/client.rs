@@ -273,7 +273,7 @@ impl Client {
 
 enum Rest {
     Nothing,
-    /// This many events are missing.
+    /// This many events are missing, or the marker.
     Lacks(usize),
     Error,
     Cut,
@@ -341,10 +341,11 @@ impl<'a> Reader<'a> {
         }
         self.bookmarks()?;
         if self.received.is_empty() {
-            let is_marked = self.markers == usize::from(has_marker);
-            return is_marked
-                .then_some(Rest::Nothing)
-                .ok_or_else(|| "no marker".into());
+            return match (self.markers, usize::from(has_marker)) {
+                (marked, expected) if marked == expected => Ok(Rest::Nothing),
+                (0, _) => Ok(Rest::Lacks(1)),
+                (marked, _) => Err(format!("{marked} markers")),
+            };
         }
         self.other(b"")
     }
