@@ -12,7 +12,7 @@ from .kubectl_watches import Kubectls
 from .conftest import DRAIN_SECONDS
 
 WRITES_BEFORE, WRITES_AFTER = 150, 250  # around each disturbance
-DEADLINE_SECONDS = 60  # from the last write; client-go waits up to 30 s between two attempts
+DEADLINE_SECONDS = 120  # from the last write; client-go waits up to 60 s between two attempts, jitter included
 START_SECONDS = 90  # of a program, until it has its first lists
 QUIET_TARGETS = [f"{fixtures.pods('default')}/quiet", f"{churn.configmaps('default')}/quiet", f"{fixtures.widgets('default')}/quiet"]
 ENCODINGS = {
