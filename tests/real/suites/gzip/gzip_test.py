@@ -21,6 +21,7 @@ TARGET = "/api/v1/configmaps?watch=1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LENGTHS = (100, 2_000, 2_000, 2_000, 30_000, 2_000, 100)  # of the objects, one after the other
 WAIT = 60  # seconds for what must arrive
+START = 240  # seconds until all programs watch: they begin at once, on a machine that may be busy
 PLAIN, COMPRESSED = False, True
 
 
@@ -152,8 +153,8 @@ def test_each_client_shows_an_event_before_the_next_one_is_written(check, during
                 running[name] = start(stack, at, stack.state / "clients.log")
             running["client-go, HTTP/2"] = go(f"--count={OVER_HTTP2}")(stack, stack.tls, stack.state / "clients.log")
             for name, recorder in recorders.items():
-                wire.poll(f"{name}: a watch", recorder.watches, WAIT)
-            wire.poll("all watches are open", lambda: (opened(stack, "plain"), opened(stack, "tls")) == (WATCHES, OVER_HTTP2), WAIT)
+                wire.poll(f"{name}: a watch", recorder.watches, START)
+            wire.poll("all watches are open", lambda: (opened(stack, "plain"), opened(stack, "tls")) == (WATCHES, OVER_HTTP2), START)
             showing = {name: client for name, client in running.items() if name != "kubectl"}  # it shows no initial events with --watch-only
             late = [name for name, client in showing.items() if not client.wait(f"before-{BEFORE - 1:02}")]
             check("what was there before is shown by all", not late, late)
