@@ -137,7 +137,7 @@ impl DeliveryGroup {
     }
 
     /// Adds to the time that the pass takes.
-    pub(super) fn take(&mut self, time: Duration) {
+    pub(super) fn add_time(&mut self, time: Duration) {
         self.pace.add(time);
     }
 
@@ -296,14 +296,14 @@ mod tests {
         let resume = end + Duration::from_millis(5);
         assert_eq!(group.begin(end), PassStart::Now);
         assert_eq!(group.begin(end), PassStart::Later, "one is running");
-        group.take(resume - end);
+        group.add_time(resume - end);
         assert!(group.finish(end, PASS_MIN), "a batch came meanwhile");
         assert_eq!(group.begin(end), PassStart::At(resume));
         assert_eq!(group.begin(end), PassStart::Later);
         assert_eq!(group.begin(resume), PassStart::Now);
         assert!(!group.finish(resume, PASS_MIN));
         assert_eq!(group.begin(resume), PassStart::Now, "it took no time");
-        group.take(PASS_MIN);
+        group.add_time(PASS_MIN);
         group.repeat();
         assert!(group.finish(resume, PASS_MIN));
         assert_eq!(group.begin(resume), PassStart::Now, "a member is behind");

@@ -228,7 +228,7 @@ impl DeliveryWorker {
         // The group may have been removed with its last member.
         if let Some(group) = self.groups.get_mut(key) {
             let end = Instant::now();
-            group.take(end - begin);
+            group.add_time(end - begin);
             if !is_over {
                 self.tasks.push_back(WorkItem::Pass(key));
             } else if group.finish(end, self.limits.pass_min) {

@@ -375,10 +375,10 @@ impl<'a> Model<'a> {
 
     fn wait(&mut self) {
         let time = Duration::from_millis(self.dice.below(40_000));
-        self.pass(time);
+        self.advance(time);
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance(&self, time: Duration) {
         self.stage.world.lock().unwrap().now += time;
         self.runtime.block_on(tokio::time::advance(time));
     }
@@ -410,10 +410,10 @@ impl<'a> Model<'a> {
         self.check()
     }
 
-    /// Runs the worker and all clients until none is woken, nor is after the longest pause between two passes.
+    /// Runs the worker and all clients until none is woken any more, also after the longest pause between two passes.
     fn settle(&mut self) -> Result<(), String> {
         self.run()?;
-        self.pass(PAUSE_MAX);
+        self.advance(PAUSE_MAX);
         self.run()
     }
 
