@@ -61,6 +61,18 @@ pub(super) struct DeliveryWorker {
     timer: Pin<Box<Sleep>>,
     /// What this turn has sent over HTTP/2: one write a connection.
     flushes: Vec<StreamFlush>,
+    /// The passes of this turn.
+    passes: Vec<PassPart>,
+}
+
+/// What a turn did of a pass over a group.
+#[derive(Clone, Copy, Debug)]
+struct PassPart {
+    group: usize,
+    /// How many flushes it left for the end of the turn.
+    flushes: usize,
+    /// It reached the last member.
+    is_over: bool,
 }
 
 impl DeliveryWorker {
@@ -80,6 +92,7 @@ impl DeliveryWorker {
             pauses: Vec::new(),
             timer: Box::pin(tokio::time::sleep(IDLE)),
             flushes: Vec::new(),
+            passes: Vec::new(),
         }
     }
 
@@ -223,19 +236,37 @@ impl DeliveryWorker {
 
     /// Continues the pass over a group; returns the number of visits.
     fn pass(&mut self, key: usize, budget: usize) -> usize {
-        let begin = Instant::now();
+        let (begin, flushes) = (Instant::now(), self.flushes.len());
         let (visited, is_over) = self.send_batches(key, budget);
         // The group may have been removed with its last member.
         if let Some(group) = self.groups.get_mut(key) {
-            let end = Instant::now();
-            group.add_time(end - begin);
-            if !is_over {
-                self.tasks.push_back(WorkItem::Pass(key));
-            } else if group.finish(end, self.limits.pass_min) {
-                self.tasks.push_back(WorkItem::Group(key));
-            }
+            group.add_time(begin.elapsed());
+            self.passes.push(PassPart {
+                group: key,
+                flushes: self.flushes.len() - flushes,
+                is_over,
+            });
         }
         visited
+    }
+
+    /// Writes what this turn has sent over HTTP/2, which belongs to the time of its passes, and ends those that are over.
+    fn end_passes(&mut self) {
+        let (begin, count) = (Instant::now(), self.flushes.len());
+        self.flushes.clear();
+        let end = Instant::now();
+        let each = (end - begin) / u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        for part in self.passes.drain(..) {
+            let Some(group) = self.groups.get_mut(part.group) else {
+                continue;
+            };
+            group.add_time(each * u32::try_from(part.flushes).unwrap_or(u32::MAX));
+            if !part.is_over {
+                self.tasks.push_back(WorkItem::Pass(part.group));
+            } else if group.finish(end, self.limits.pass_min) {
+                self.tasks.push_back(WorkItem::Group(part.group));
+            }
+        }
     }
 
     /// Sends new batches to up to `budget` members of a group; returns the number of visits, and whether these were the last members.
@@ -371,7 +402,7 @@ impl Future for DeliveryWorker {
         }
         let share = this.limits.worker_turn.div_ceil(BACKLOG_SHARE);
         this.visit_backlog(now, budget.max(share));
-        this.flushes.clear();
+        this.end_passes();
         this.set_timer(now, context);
         if !(this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty()) {
             context.waker().wake_by_ref();

@@ -1,9 +1,16 @@
 //! Running watches over HTTP/2, which delivery workers write: to ordinary clients, nothing shows it.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
+use crate::transport::MemoryIo;
 
 const TARGET: &str = "http://a/api/v1/configmaps?watch=1&resourceVersion=10";
 
@@ -17,8 +24,17 @@ struct Stage {
 impl Stage {
     /// With these windows of the client.
     async fn new(stream: u32, connection: u32) -> Self {
+        Self::over(stream, connection, |server| server).await
+    }
+
+    /// With what the server writes to.
+    async fn over<T>(stream: u32, connection: u32, wrap: impl FnOnce(DuplexStream) -> T) -> Self
+    where
+        T: MemoryIo + 'static,
+    {
         let (world, served) = world();
         let (client, server) = tokio::io::duplex(1 << 16);
+        let server = wrap(server);
         let mut server_side = connection_to(caching(served));
         let delivery = Delivery::start(2, None);
         server_side.delivery = delivery.clone();
@@ -173,6 +189,65 @@ async fn a_client_may_leave_watches_at_any_time() {
     let mut watch = stage.running().await;
     stage.write("long", 1 << 20);
     while !watch.next().await.unwrap().contains("\"name\":\"long\"") {}
+}
+
+/// A stream whose writes take a while.
+#[derive(Debug)]
+struct SlowStream {
+    stream: DuplexStream,
+    slowness: Arc<Mutex<Duration>>,
+}
+
+impl MemoryIo for SlowStream {}
+
+impl AsyncRead for SlowStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for SlowStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        #[expect(clippy::disallowed_methods, reason = "makes a write long")]
+        std::thread::sleep(*self.slowness.lock());
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[tokio::test]
+async fn the_writes_of_connections_count_as_time_of_a_pass() {
+    let slowness = Arc::new(Mutex::new(Duration::ZERO));
+    let wrap = |stream| SlowStream {
+        stream,
+        slowness: Arc::clone(&slowness),
+    };
+    let mut stage = Stage::over(1 << 20, 5 << 20, wrap).await;
+    let mut watch = stage.running().await;
+    let (begin, pass) = (Instant::now(), Duration::from_millis(5));
+    // Only the first write takes this long; a pause as long follows.
+    for (name, long) in [("one", pass), ("two", Duration::ZERO)] {
+        *slowness.lock() = long;
+        stage.write(name, 10);
+        watch.expect(name).await;
+    }
+    // A timer is never early.
+    assert!(begin.elapsed() >= 2 * pass);
 }
 
 #[tokio::test(start_paused = true)]
