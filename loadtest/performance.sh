@@ -33,15 +33,15 @@ fi
 
 # Scenarios, the number of repeats, and the servers; long or similar ones run once.
 scenarios=(
-  "steady 3 gateway,gateway-tls,real,gateway-real"
-  "http2-tls 2 gateway,gateway-tls"
+  "steady 3 gateway,gateway-tls"
+  "http2-tls 2 gateway,gateway-tls,real,gateway-real"
   "compressed-watches 2 gateway,gateway-tls"
   "transports 1 gateway"
   "stalled 3 gateway"
   "node-selectors 3 gateway"
   "relist-herd 3 gateway"
   "watch-list-herd 3 gateway"
-  "gzip-herd 2 gateway,real"
+  "gzip-herd 2 gateway,real,gateway-real"
   "reconnect-storm 2 embedded"
   "overload 1 gateway"
   "hostile 1 gateway"
