@@ -128,6 +128,10 @@ impl DeliveryGroup {
         PassStart::Now
     }
 
+    pub(super) const fn is_passing(&self) -> bool {
+        self.pass.is_some()
+    }
+
     /// Requests another pass, because a member will not have everything after this one.
     pub(super) fn repeat(&mut self) {
         if let Some(pass) = &mut self.pass {

@@ -236,6 +236,10 @@ impl DeliveryWorker {
 
     /// Continues the pass over a group; returns the number of visits.
     fn pass(&mut self, key: usize, budget: usize) -> usize {
+        // The group may be another one that has the key of a removed one. Its own pass must not end with this.
+        if !self.groups.get(key).is_some_and(DeliveryGroup::is_passing) {
+            return 0;
+        }
         let (begin, flushes) = (Instant::now(), self.flushes.len());
         let (visited, is_over) = self.send_batches(key, budget);
         // The group may have been removed with its last member.
@@ -408,5 +412,32 @@ impl Future for DeliveryWorker {
             context.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::LIMITS;
+    use super::*;
+    use crate::cache::samples::kind;
+    use crate::resource::Layout;
+    use crate::selector::Selector;
+    use crate::view::Hub;
+
+    #[tokio::test]
+    async fn the_rest_of_a_removed_groups_pass_ends_no_pass_of_its_successor() {
+        let mut worker = DeliveryWorker::new(Arc::default(), LIMITS);
+        let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
+        let waker = std::task::Waker::noop().clone();
+        let group = DeliveryGroup::new(entry.view, Arc::new(()), entry.waiter, waker);
+        let key = worker.groups.insert(group);
+        let now = Instant::now();
+        worker.perform(WorkItem::Pass(key), now, 1);
+        assert_eq!(worker.groups[key].begin(now), PassStart::Now);
+        worker.end_passes();
+        assert_eq!(worker.groups[key].begin(now), PassStart::Later);
+        worker.perform(WorkItem::Pass(key), now, 1);
+        worker.end_passes();
+        assert_eq!(worker.groups[key].begin(now), PassStart::Now);
     }
 }
