@@ -36,7 +36,6 @@ scenarios=(
   "steady 3 gateway,gateway-tls"
   "http2-tls 2 gateway,gateway-tls,real,gateway-real"
   "compressed-watches 2 gateway,gateway-tls"
-  "transports 1 gateway"
   "stalled 3 gateway"
   "node-selectors 3 gateway"
   "relist-herd 3 gateway"
@@ -48,7 +47,7 @@ scenarios=(
   "start 1 embedded,real"
   "forwarded 1 gateway,gateway-real"
 )
-benches=(fanout memory auth decode start ring handshakes)
+benches=(fanout memory ring handshakes)
 scale=1 profile=release effort=() out=docs/performance
 if [ -n "$trial" ]; then
   scale=0.02 profile=debug effort=(--quick) out=$target/performance-trial
