@@ -138,13 +138,16 @@ pub struct SwarmConfig {
     pub accept: Accept,
     /// `user-agent` over HTTP/2.
     pub user_agent: &'static str,
-    /// Receive window of each HTTP/2 stream, bytes, if not the library's default.
-    pub stream_window: Option<u32>,
+    /// Receive window of each HTTP/2 stream, bytes.
+    pub stream_window: u32,
     /// Whether members pause for [`PAUSE`] only, even if Retry-After is longer.
     pub impatient: bool,
     /// First local address; the next is used for every 20,000 connections.
     pub source: Ipv4Addr,
 }
+
+/// Receive window of a stream, as Go's HTTP/2 client has it.
+pub const STREAM_WINDOW_LEN: u32 = 4 << 20;
 
 impl SwarmConfig {
     /// One thread over HTTP/1.1, for clients that read JSON.
@@ -156,7 +159,7 @@ impl SwarmConfig {
             websocket: false,
             accept: Accept::Json,
             user_agent: USER_AGENT,
-            stream_window: None,
+            stream_window: STREAM_WINDOW_LEN,
             impatient: false,
             source: Ipv4Addr::LOCALHOST,
         }

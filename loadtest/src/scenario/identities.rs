@@ -23,7 +23,7 @@ use tokio::time::interval;
 use super::kubelets::churn::Controllers;
 use super::kubelets::node::NodeClient;
 use super::kubelets::reflector::Reflector;
-use super::kubelets::{ClusterRun, Kubelets, STREAM_WINDOW_LEN};
+use super::kubelets::{ClusterRun, Kubelets};
 use super::watch_run::ready_wait;
 use super::watch_run::window::latencies;
 use super::{Scenario, phase, swarm_config};
@@ -311,7 +311,6 @@ impl<'a> IdentityRun<'a> {
         for (clients, streams) in clients.into_iter().zip(STREAMS) {
             let swarm_config = SwarmConfig {
                 streams_per_connection: Some(streams),
-                stream_window: Some(STREAM_WINDOW_LEN),
                 ..swarm_config(&self.flags.server, None, self.target.clone())
             };
             let control = self.cluster.control.clone();

@@ -48,8 +48,6 @@ const CONNECTIONS_PER_NODE: usize = 2;
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// Share of the due writes that must have been made.
 const RATE_MET: f64 = 0.95;
-/// Receive window of a stream, as Go's HTTP/2 client has it.
-pub const STREAM_WINDOW_LEN: u32 = 4 << 20;
 
 /// Nodes whose kubelet and kube-proxy watch and write as those of Kubernetes 1.36, while pods come and go and endpoints change.
 #[derive(Debug, Clone, Parser)]
@@ -231,7 +229,6 @@ impl ClusterRun {
                     Encoding::Protobuf => Accept::Protobuf,
                 },
                 user_agent,
-                stream_window: Some(STREAM_WINDOW_LEN),
                 ..swarm_config(&flags.server, None, target.clone())
             };
             let clients = clients.into_iter().flatten().collect();

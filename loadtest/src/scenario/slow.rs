@@ -91,7 +91,7 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
         ..Population::of(watchers)
     };
     let mut run = WatchRun::churning(&without, &setting, population)?;
-    run.swarm_config.stream_window = Some(STREAM_WINDOW_LEN);
+    run.swarm_config.stream_window = STREAM_WINDOW_LEN;
     let of_others = run_counted(&run, results).await?;
     tax::late(results, &of_others.latency);
     run.name = &with;

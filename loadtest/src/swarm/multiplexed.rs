@@ -33,7 +33,7 @@ const LOOK_PER_MEMBER: Duration = Duration::from_micros(1);
 const CONNECTING_MAX: usize = 32;
 /// Streams that the client has reset and that h2 still remembers.
 const RESET_STREAMS_MAX: usize = 10_000;
-/// Window of the connection if streams have a chosen window: unread streams must not block the others.
+/// Receive window of a connection, as Go's HTTP/2 client has it.
 const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
 /// A connection that several members share; the first one that finds it gone opens it again.
@@ -304,12 +304,10 @@ async fn sender<M: Member>(
         let mut builder = Builder::new(TokioExecutor::new());
         // Members that leave still receive events in flight. By default h2 forgets a reset stream after ten others, and takes later frames
         // for a flood.
-        builder.max_concurrent_reset_streams(RESET_STREAMS_MAX);
-        if let Some(len) = thread.swarm_config.stream_window {
-            builder
-                .initial_stream_window_size(len)
-                .initial_connection_window_size(CONNECTION_WINDOW_LEN);
-        }
+        builder
+            .max_concurrent_reset_streams(RESET_STREAMS_MAX)
+            .initial_stream_window_size(thread.swarm_config.stream_window)
+            .initial_connection_window_size(CONNECTION_WINDOW_LEN);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         tokio::task::spawn_local(async move { connection.await.ok() });
         Ok::<_, anyhow::Error>(sender)

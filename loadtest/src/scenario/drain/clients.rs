@@ -14,7 +14,7 @@ use crate::scenario::population::Population;
 use crate::scenario::swarm_config;
 use crate::scenario::watch_run::ready_wait;
 use crate::swarm::pace::Slowness;
-use crate::swarm::{Accept, Swarm, SwarmConfig};
+use crate::swarm::{Accept, STREAM_WINDOW_LEN, Swarm, SwarmConfig};
 use crate::target::Target;
 
 /// Streams on each HTTP/2 connection.
@@ -139,7 +139,10 @@ impl ClientKind {
             streams_per_connection: self.is(Http2).then_some(STREAMS),
             websocket: self.is(WebSocket),
             accept: self.accept(),
-            stream_window: self.is(Slow).then_some(WINDOW_LEN),
+            stream_window: match self.is(Slow) {
+                true => WINDOW_LEN,
+                false => STREAM_WINDOW_LEN,
+            },
             ..swarm_config(&flags.server, None, target.clone())
         }
     }
