@@ -45,6 +45,8 @@ struct GroupPass {
     is_stale: bool,
     /// A member has more to get already, so the next pass needs no pause.
     is_behind: bool,
+    /// How many connections it has left for a flush.
+    flushes: u32,
 }
 
 impl DeliveryGroup {
@@ -124,6 +126,7 @@ impl DeliveryGroup {
             next: 0,
             is_stale: false,
             is_behind: false,
+            flushes: 0,
         });
         PassStart::Now
     }
@@ -140,9 +143,18 @@ impl DeliveryGroup {
         }
     }
 
-    /// Adds to the time that the pass takes.
-    pub(super) fn add_time(&mut self, time: Duration) {
+    /// Adds to the time that the pass takes, and to the connections that it leaves for a flush.
+    pub(super) fn add_time(&mut self, time: Duration, flushes: usize) {
         self.pace.add(time);
+        if let Some(pass) = &mut self.pass {
+            let flushes = u32::try_from(flushes).unwrap_or(u32::MAX);
+            pass.flushes = pass.flushes.saturating_add(flushes);
+        }
+    }
+
+    /// How many connections the pass has left for a flush.
+    pub(super) fn flushes(&self) -> u32 {
+        self.pass.map_or(0, |pass| pass.flushes)
     }
 
     /// The next member of the pass; `None` at its end.
@@ -300,14 +312,14 @@ mod tests {
         let resume = end + Duration::from_millis(5);
         assert_eq!(group.begin(end), PassStart::Now);
         assert_eq!(group.begin(end), PassStart::Later, "one is running");
-        group.add_time(resume - end);
+        group.add_time(resume - end, 0);
         assert!(group.finish(end, PASS_MIN), "a batch came meanwhile");
         assert_eq!(group.begin(end), PassStart::At(resume));
         assert_eq!(group.begin(end), PassStart::Later);
         assert_eq!(group.begin(resume), PassStart::Now);
         assert!(!group.finish(resume, PASS_MIN));
         assert_eq!(group.begin(resume), PassStart::Now, "it took no time");
-        group.add_time(PASS_MIN);
+        group.add_time(PASS_MIN, 0);
         group.repeat();
         assert!(group.finish(resume, PASS_MIN));
         assert_eq!(group.begin(resume), PassStart::Now, "a member is behind");

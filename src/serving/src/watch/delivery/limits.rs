@@ -16,6 +16,8 @@ pub(super) struct TurnLimits {
     pub(super) worker_turn: usize,
     /// A pass that takes less is followed by the next one without a pause: it has few clients.
     pub(super) pass_min: Duration,
+    /// How long frames of HTTP/2 streams wait while a pass goes on.
+    pub(super) flush_wait: Duration,
 }
 
 /// The limits in production; tests have smaller ones.
@@ -25,4 +27,5 @@ pub(super) const LIMITS: TurnLimits = TurnLimits {
     stream_turn: 8,
     worker_turn: 64,
     pass_min: Duration::from_millis(2),
+    flush_wait: Duration::from_millis(1),
 };

@@ -59,8 +59,9 @@ pub(super) struct DeliveryWorker {
     /// Groups whose next pass begins at a time. Keys are reused; a pass too many finds nothing to do.
     pauses: Vec<(Instant, usize)>,
     timer: Pin<Box<Sleep>>,
-    /// What this turn has sent over HTTP/2: one write a connection.
+    /// What was sent over HTTP/2 and is not written yet, one write a connection, and since when.
     flushes: Vec<StreamFlush>,
+    unflushed_since: Option<Instant>,
     /// The passes of this turn.
     passes: Vec<PassPart>,
 }
@@ -69,8 +70,6 @@ pub(super) struct DeliveryWorker {
 #[derive(Clone, Copy, Debug)]
 struct PassPart {
     group: usize,
-    /// How many flushes it left for the end of the turn.
-    flushes: usize,
     /// It reached the last member.
     is_over: bool,
 }
@@ -92,6 +91,7 @@ impl DeliveryWorker {
             pauses: Vec::new(),
             timer: Box::pin(tokio::time::sleep(IDLE)),
             flushes: Vec::new(),
+            unflushed_since: None,
             passes: Vec::new(),
         }
     }
@@ -244,31 +244,54 @@ impl DeliveryWorker {
         let (visited, is_over) = self.send_batches(key, budget);
         // The group may have been removed with its last member.
         if let Some(group) = self.groups.get_mut(key) {
-            group.add_time(begin.elapsed());
+            group.add_time(begin.elapsed(), self.flushes.len() - flushes);
             self.passes.push(PassPart {
                 group: key,
-                flushes: self.flushes.len() - flushes,
                 is_over,
             });
         }
         visited
     }
 
-    /// Writes what this turn has sent over HTTP/2, which belongs to the time of its passes, and ends those that are over.
-    fn end_passes(&mut self) {
-        let (begin, count) = (Instant::now(), self.flushes.len());
-        self.flushes.clear();
+    /// Writes what was sent over HTTP/2, unless a pass goes on: it may bring more to the same connections. Ends the passes that are over.
+    fn end_passes(&mut self, now: Instant) {
+        let is_over = self.passes.iter().all(|part| part.is_over);
+        let since = *self.unflushed_since.get_or_insert(now);
+        if is_over || now >= since + self.limits.flush_wait {
+            self.flush();
+        }
         let end = Instant::now();
-        let each = (end - begin) / u32::try_from(count).unwrap_or(u32::MAX).max(1);
         for part in self.passes.drain(..) {
             let Some(group) = self.groups.get_mut(part.group) else {
                 continue;
             };
-            group.add_time(each * u32::try_from(part.flushes).unwrap_or(u32::MAX));
             if !part.is_over {
                 self.tasks.push_back(WorkItem::Pass(part.group));
             } else if group.finish(end, self.limits.pass_min) {
                 self.tasks.push_back(WorkItem::Group(part.group));
+            }
+        }
+    }
+
+    /// Writes what was sent over HTTP/2. It belongs to the time of the passes of this turn.
+    fn flush(&mut self) {
+        self.unflushed_since = None;
+        if self.flushes.is_empty() {
+            return;
+        }
+        let begin = Instant::now();
+        self.flushes.clear();
+        let taken = begin.elapsed();
+        let flushes = |part: &PassPart| {
+            self.groups
+                .get(part.group)
+                .map_or(0, DeliveryGroup::flushes)
+        };
+        let all: u32 = self.passes.iter().map(flushes).sum();
+        for part in &self.passes {
+            if let Some(group) = self.groups.get_mut(part.group) {
+                let share = taken / all.max(1) * group.flushes();
+                group.add_time(share, 0);
             }
         }
     }
@@ -406,7 +429,7 @@ impl Future for DeliveryWorker {
         }
         let share = this.limits.worker_turn.div_ceil(BACKLOG_SHARE);
         this.visit_backlog(now, budget.max(share));
-        this.end_passes();
+        this.end_passes(now);
         this.set_timer(now, context);
         if !(this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty()) {
             context.waker().wake_by_ref();
@@ -434,10 +457,10 @@ mod tests {
         let now = Instant::now();
         worker.perform(WorkItem::Pass(key), now, 1);
         assert_eq!(worker.groups[key].begin(now), PassStart::Now);
-        worker.end_passes();
+        worker.end_passes(now);
         assert_eq!(worker.groups[key].begin(now), PassStart::Later);
         worker.perform(WorkItem::Pass(key), now, 1);
-        worker.end_passes();
+        worker.end_passes(now);
         assert_eq!(worker.groups[key].begin(now), PassStart::Now);
     }
 }

@@ -53,6 +53,16 @@ impl Stage {
         }
     }
 
+    async fn metered() -> (Self, Arc<Mutex<WriteMeter>>) {
+        let meter = Arc::default();
+        let wrap = |stream| MeteredStream {
+            stream,
+            meter: Arc::clone(&meter),
+        };
+        let stage = Self::over(1 << 20, 1 << 30, wrap).await;
+        (stage, meter)
+    }
+
     async fn get(&mut self, target: &str) -> Incoming {
         let request = Request::get(target).body(Empty::new()).unwrap();
         let response = self.sender.send_request(request).await.unwrap();
@@ -191,16 +201,22 @@ async fn a_client_may_leave_watches_at_any_time() {
     while !watch.next().await.unwrap().contains("\"name\":\"long\"") {}
 }
 
-/// A stream whose writes take a while.
+/// A stream whose writes are counted, and take a while.
 #[derive(Debug)]
-struct SlowStream {
+struct MeteredStream {
     stream: DuplexStream,
-    slowness: Arc<Mutex<Duration>>,
+    meter: Arc<Mutex<WriteMeter>>,
 }
 
-impl MemoryIo for SlowStream {}
+#[derive(Debug, Default)]
+struct WriteMeter {
+    count: usize,
+    slowness: Duration,
+}
 
-impl AsyncRead for SlowStream {
+impl MemoryIo for MeteredStream {}
+
+impl AsyncRead for MeteredStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -210,14 +226,18 @@ impl AsyncRead for SlowStream {
     }
 }
 
-impl AsyncWrite for SlowStream {
+impl AsyncWrite for MeteredStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        #[expect(clippy::disallowed_methods, reason = "makes a write long")]
-        std::thread::sleep(*self.slowness.lock());
+        {
+            let mut meter = self.meter.lock();
+            meter.count += 1;
+            #[expect(clippy::disallowed_methods, reason = "makes a write long")]
+            std::thread::sleep(meter.slowness);
+        }
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -232,22 +252,38 @@ impl AsyncWrite for SlowStream {
 
 #[tokio::test]
 async fn the_writes_of_connections_count_as_time_of_a_pass() {
-    let slowness = Arc::new(Mutex::new(Duration::ZERO));
-    let wrap = |stream| SlowStream {
-        stream,
-        slowness: Arc::clone(&slowness),
-    };
-    let mut stage = Stage::over(1 << 20, 5 << 20, wrap).await;
+    let (mut stage, meter) = Stage::metered().await;
     let mut watch = stage.running().await;
     let (begin, pass) = (Instant::now(), Duration::from_millis(5));
     // Only the first write takes this long; a pause as long follows.
     for (name, long) in [("one", pass), ("two", Duration::ZERO)] {
-        *slowness.lock() = long;
+        meter.lock().slowness = long;
         stage.write(name, 10);
         watch.expect(name).await;
     }
     // A timer is never early.
     assert!(begin.elapsed() >= 2 * pass);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_for_all_streams_of_a_connection_is_one_write() {
+    let (mut stage, meter) = Stage::metered().await;
+    let mut watches = Vec::new();
+    // More than a worker visits in a turn.
+    for _ in 0..150 {
+        watches.push(stage.running().await);
+    }
+    for number in 0..5 {
+        // Time is paused, so it passes only when there is nothing else to do.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        meter.lock().count = 0;
+        let name = format!("o-{number}");
+        stage.write(&name, 10);
+        for watch in &mut watches {
+            watch.expect(&name).await;
+        }
+        assert_eq!(meter.lock().count, 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,6 +99,7 @@ impl<'a> Model<'a> {
             worker_turn: pick(&mut dice, &[2, 3, 5, 64]),
             // Either each pass is followed by a pause, or none is.
             pass_min: [Duration::ZERO, Duration::MAX][dice.index(2)],
+            flush_wait: Duration::ZERO,
         };
         let (limits, frames) = if is_large {
             (LIMITS, &FRAMES)
