@@ -45,8 +45,8 @@ struct GroupPass {
     is_stale: bool,
     /// A member has more to get already, so the next pass needs no pause.
     is_behind: bool,
-    /// How many connections it has left for a flush.
-    flushes: u32,
+    /// All members have been visited.
+    is_over: bool,
 }
 
 impl DeliveryGroup {
@@ -126,13 +126,9 @@ impl DeliveryGroup {
             next: 0,
             is_stale: false,
             is_behind: false,
-            flushes: 0,
+            is_over: false,
         });
         PassStart::Now
-    }
-
-    pub(super) const fn is_passing(&self) -> bool {
-        self.pass.is_some()
     }
 
     /// Requests another pass, because a member will not have everything after this one.
@@ -143,18 +139,9 @@ impl DeliveryGroup {
         }
     }
 
-    /// Adds to the time that the pass takes, and to the connections that it leaves for a flush.
-    pub(super) fn add_time(&mut self, time: Duration, flushes: usize) {
+    /// Adds to the time that the pass takes.
+    pub(super) fn add_time(&mut self, time: Duration) {
         self.pace.add(time);
-        if let Some(pass) = &mut self.pass {
-            let flushes = u32::try_from(flushes).unwrap_or(u32::MAX);
-            pass.flushes = pass.flushes.saturating_add(flushes);
-        }
-    }
-
-    /// How many connections the pass has left for a flush.
-    pub(super) fn flushes(&self) -> u32 {
-        self.pass.map_or(0, |pass| pass.flushes)
     }
 
     /// The next member of the pass; `None` at its end.
@@ -162,12 +149,13 @@ impl DeliveryGroup {
         let pass = self.pass.as_mut()?;
         let member = self.members.get(pass.next).copied();
         pass.next += usize::from(member.is_some());
+        pass.is_over = member.is_none();
         member
     }
 
-    /// Ends the pass; returns whether another must follow.
+    /// Ends the pass if it has visited all members; returns whether another must follow.
     pub(super) fn finish(&mut self, now: Instant, pass_min: Duration) -> bool {
-        let Some(pass) = self.pass.take() else {
+        let Some(pass) = self.pass.take_if(|pass| pass.is_over) else {
             return false;
         };
         if !pass.is_behind {
@@ -312,15 +300,19 @@ mod tests {
         let resume = end + Duration::from_millis(5);
         assert_eq!(group.begin(end), PassStart::Now);
         assert_eq!(group.begin(end), PassStart::Later, "one is running");
-        group.add_time(resume - end, 0);
+        group.add_time(resume - end);
+        assert!(!group.finish(end, PASS_MIN), "it is not over");
+        assert_eq!(group.next(), None);
         assert!(group.finish(end, PASS_MIN), "a batch came meanwhile");
         assert_eq!(group.begin(end), PassStart::At(resume));
         assert_eq!(group.begin(end), PassStart::Later);
         assert_eq!(group.begin(resume), PassStart::Now);
+        assert_eq!(group.next(), None);
         assert!(!group.finish(resume, PASS_MIN));
         assert_eq!(group.begin(resume), PassStart::Now, "it took no time");
-        group.add_time(PASS_MIN, 0);
+        group.add_time(PASS_MIN);
         group.repeat();
+        assert_eq!(group.next(), None);
         assert!(group.finish(resume, PASS_MIN));
         assert_eq!(group.begin(resume), PassStart::Now, "a member is behind");
     }

@@ -59,19 +59,14 @@ pub(super) struct DeliveryWorker {
     /// Groups whose next pass begins at a time. Keys are reused; a pass too many finds nothing to do.
     pauses: Vec<(Instant, usize)>,
     timer: Pin<Box<Sleep>>,
-    /// What was sent over HTTP/2 and is not written yet, one write a connection, and since when.
-    flushes: Vec<StreamFlush>,
+    /// What was sent over HTTP/2 and is not written yet: one write a connection, each with the group whose pass has sent it.
+    flushes: VecDeque<(StreamFlush, Option<usize>)>,
+    /// Since when the first of them waits.
     unflushed_since: Option<Instant>,
-    /// The passes of this turn.
-    passes: Vec<PassPart>,
-}
-
-/// What a turn did of a pass over a group.
-#[derive(Clone, Copy, Debug)]
-struct PassPart {
-    group: usize,
-    /// It reached the last member.
-    is_over: bool,
+    /// The groups of this turn's passes that are not over.
+    running: Vec<usize>,
+    /// The groups whose pass is over, and ends when everything is written.
+    over: Vec<usize>,
 }
 
 impl DeliveryWorker {
@@ -90,9 +85,10 @@ impl DeliveryWorker {
             timers: BinaryHeap::new(),
             pauses: Vec::new(),
             timer: Box::pin(tokio::time::sleep(IDLE)),
-            flushes: Vec::new(),
+            flushes: VecDeque::new(),
             unflushed_since: None,
-            passes: Vec::new(),
+            running: Vec::new(),
+            over: Vec::new(),
         }
     }
 
@@ -144,7 +140,8 @@ impl DeliveryWorker {
         let timer_at = stream.wake_at;
         let writes_max = self.limits.stream_turn;
         let progress = catch_client_panic(|| stream.wake(now, writes_max));
-        self.flushes.extend(stream.take_due_flush());
+        self.flushes
+            .extend(stream.take_due_flush().map(|flush| (flush, None)));
         let wake_at = stream.wake_at;
         // A time that has passed needs no timer: it is handled when the client takes more data.
         if wake_at != timer_at && wake_at > now {
@@ -236,63 +233,55 @@ impl DeliveryWorker {
 
     /// Continues the pass over a group; returns the number of visits.
     fn pass(&mut self, key: usize, budget: usize) -> usize {
-        // The group may be another one that has the key of a removed one. Its own pass must not end with this.
-        if !self.groups.get(key).is_some_and(DeliveryGroup::is_passing) {
-            return 0;
-        }
-        let (begin, flushes) = (Instant::now(), self.flushes.len());
+        let begin = Instant::now();
         let (visited, is_over) = self.send_batches(key, budget);
         // The group may have been removed with its last member.
         if let Some(group) = self.groups.get_mut(key) {
-            group.add_time(begin.elapsed(), self.flushes.len() - flushes);
-            self.passes.push(PassPart {
-                group: key,
-                is_over,
-            });
+            group.add_time(begin.elapsed());
+            match is_over {
+                true => self.over.push(key),
+                false => self.running.push(key),
+            }
         }
         visited
     }
 
-    /// Writes what was sent over HTTP/2, unless a pass goes on: it may bring more to the same connections. Ends the passes that are over.
-    fn end_passes(&mut self, now: Instant) {
-        let is_over = self.passes.iter().all(|part| part.is_over);
-        let since = *self.unflushed_since.get_or_insert(now);
-        if is_over || now >= since + self.limits.flush_wait {
+    /// Writes what was sent over HTTP/2, unless all passes of this turn go on and may bring more to the same connections. Ends the passes
+    /// that are over.
+    fn end_passes(&mut self) {
+        let has_sent = |key: &usize| self.flushes.iter().any(|(_, of)| *of == Some(*key));
+        let go_on = |key: &usize| self.groups.contains(*key) && has_sent(key);
+        let all_go_on = self.over.is_empty() && self.running.iter().all(go_on);
+        let since = *self.unflushed_since.get_or_insert_with(Instant::now);
+        if self.running.is_empty() || !all_go_on || since.elapsed() >= self.limits.flush_wait {
             self.flush();
         }
+        self.tasks
+            .extend(self.running.drain(..).map(WorkItem::Pass));
+        if !self.flushes.is_empty() {
+            return;
+        }
+        self.unflushed_since = None;
         let end = Instant::now();
-        for part in self.passes.drain(..) {
-            let Some(group) = self.groups.get_mut(part.group) else {
-                continue;
-            };
-            if !part.is_over {
-                self.tasks.push_back(WorkItem::Pass(part.group));
-            } else if group.finish(end, self.limits.pass_min) {
-                self.tasks.push_back(WorkItem::Group(part.group));
+        for key in self.over.drain(..) {
+            let group = self.groups.get_mut(key);
+            if group.is_some_and(|group| group.finish(end, self.limits.pass_min)) {
+                self.tasks.push_back(WorkItem::Group(key));
             }
         }
     }
 
-    /// Writes what was sent over HTTP/2. It belongs to the time of the passes of this turn.
+    /// Writes to more connections than a turn visits, so that none waits for ever. That belongs to the time of the passes.
     fn flush(&mut self) {
-        self.unflushed_since = None;
-        if self.flushes.is_empty() {
-            return;
-        }
-        let begin = Instant::now();
-        self.flushes.clear();
-        let taken = begin.elapsed();
-        let flushes = |part: &PassPart| {
-            self.groups
-                .get(part.group)
-                .map_or(0, DeliveryGroup::flushes)
-        };
-        let all: u32 = self.passes.iter().map(flushes).sum();
-        for part in &self.passes {
-            if let Some(group) = self.groups.get_mut(part.group) {
-                let share = taken / all.max(1) * group.flushes();
-                group.add_time(share, 0);
+        let mut begin = Instant::now();
+        let count = self.flushes.len().min(2 * self.limits.worker_turn);
+        for (flush, of) in self.flushes.drain(..count) {
+            drop(flush);
+            let end = Instant::now();
+            if let Some(group) = of.and_then(|key| self.groups.get_mut(key)) {
+                group.add_time(end - begin);
             }
+            begin = end;
         }
     }
 
@@ -338,7 +327,8 @@ impl DeliveryWorker {
                 });
                 taken.unwrap_or_else(|| stream.drive(writes_max))
             });
-            self.flushes.extend(stream.take_due_flush());
+            self.flushes
+                .extend(stream.take_due_flush().map(|flush| (flush, Some(key))));
             if progress == StreamProgress::Blocked && stream.must_watch_progress() {
                 self.tasks.push_back(WorkItem::Stream(member));
             }
@@ -429,9 +419,10 @@ impl Future for DeliveryWorker {
         }
         let share = this.limits.worker_turn.div_ceil(BACKLOG_SHARE);
         this.visit_backlog(now, budget.max(share));
-        this.end_passes(now);
+        this.end_passes();
         this.set_timer(now, context);
-        if !(this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty()) {
+        let is_idle = this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty();
+        if !is_idle || !this.flushes.is_empty() {
             context.waker().wake_by_ref();
         }
         Poll::Pending
@@ -447,7 +438,7 @@ mod tests {
     use crate::selector::Selector;
     use crate::view::Hub;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_rest_of_a_removed_groups_pass_ends_no_pass_of_its_successor() {
         let mut worker = DeliveryWorker::new(Arc::default(), LIMITS);
         let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
@@ -457,10 +448,10 @@ mod tests {
         let now = Instant::now();
         worker.perform(WorkItem::Pass(key), now, 1);
         assert_eq!(worker.groups[key].begin(now), PassStart::Now);
-        worker.end_passes(now);
+        worker.end_passes();
         assert_eq!(worker.groups[key].begin(now), PassStart::Later);
         worker.perform(WorkItem::Pass(key), now, 1);
-        worker.end_passes(now);
+        worker.end_passes();
         assert_eq!(worker.groups[key].begin(now), PassStart::Now);
     }
 }
