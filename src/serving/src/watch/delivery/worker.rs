@@ -249,11 +249,12 @@ impl DeliveryWorker {
     /// Writes what was sent over HTTP/2, unless all passes of this turn go on and may bring more to the same connections. Ends the passes
     /// that are over.
     fn end_passes(&mut self) {
-        let has_sent = |key: &usize| self.flushes.iter().any(|(_, of)| *of == Some(*key));
-        let go_on = |key: &usize| self.groups.contains(*key) && has_sent(key);
-        let all_go_on = self.over.is_empty() && self.running.iter().all(go_on);
+        let has_sent = |key: &usize| self.flushes.iter().any(|(_, group)| *group == Some(*key));
+        let goes_on = |key: &usize| self.groups.contains(*key) && has_sent(key);
+        let some_go_on = !self.running.is_empty() && self.over.is_empty();
+        let may_wait = some_go_on && self.running.iter().all(goes_on);
         let since = *self.unflushed_since.get_or_insert_with(Instant::now);
-        if self.running.is_empty() || !all_go_on || since.elapsed() >= self.limits.flush_wait {
+        if !may_wait || since.elapsed() >= self.limits.flush_wait {
             self.flush();
         }
         self.tasks
@@ -275,10 +276,10 @@ impl DeliveryWorker {
     fn flush(&mut self) {
         let mut begin = Instant::now();
         let count = self.flushes.len().min(2 * self.limits.worker_turn);
-        for (flush, of) in self.flushes.drain(..count) {
+        for (flush, group) in self.flushes.drain(..count) {
             drop(flush);
             let end = Instant::now();
-            if let Some(group) = of.and_then(|key| self.groups.get_mut(key)) {
+            if let Some(group) = group.and_then(|key| self.groups.get_mut(key)) {
                 group.add_time(end - begin);
             }
             begin = end;
