@@ -4,6 +4,7 @@ mod choice;
 mod client;
 mod leaving;
 mod stage;
+mod tiers;
 
 use futures::future::join_all;
 

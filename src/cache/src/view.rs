@@ -22,7 +22,9 @@ mod waiters;
 pub mod walk;
 
 pub use bookmark::{BookmarkTemplate, JsonTemplate, Marker, ProtobufTemplate};
-pub use compressed::{BatchBlock, CompressedWatch, REACH, STORED_LEN_MAX, SYNC, stored_head};
+pub use compressed::{
+    BatchBlock, CompressedWatch, GzipWeight, REACH, STORED_LEN_MAX, SYNC, stored_head,
+};
 pub use end_schedule::EndSchedule;
 pub use hub::{Hub, HubPosition, ServedResource, ViewSubscription};
 pub use object_format::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};

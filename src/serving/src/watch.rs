@@ -41,7 +41,7 @@ use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Epoch;
 use crate::resource::ResourceVersion;
-use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
+use crate::view::{GzipWeight, ServedResource, ViewSubscription, WatchWaiter};
 pub use catch_up::can_catch_up;
 pub(crate) use compression::WatchCompression;
 pub use compression::{GzipReaders, GzipTrial};
@@ -101,15 +101,15 @@ impl Watch {
         self
     }
 
-    /// Sends the watch as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
+    /// Sends the watch as gzip, compressed if that is worth it.
     #[must_use]
     pub fn compressed(
         mut self,
-        watches_min: usize,
+        weight: GzipWeight,
         trial: Option<GzipTrial>,
         blocks: Arc<dyn InitialBlocks>,
     ) -> Self {
-        self.cursor.compress(watches_min, trial, blocks);
+        self.cursor.compress(weight, trial, blocks);
         self
     }
 

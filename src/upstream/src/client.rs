@@ -133,6 +133,11 @@ impl Client {
         self
     }
 
+    /// Whether the requests are those of a gateway.
+    pub(crate) fn is_gateway(&self) -> bool {
+        self.shared.hop.get().is_some()
+    }
+
     /// Whether a client's request with this head has been sent by this gateway before, or would come back to it.
     #[must_use]
     pub fn has_passed(&self, uri: &Uri, headers: &HeaderMap) -> bool {

@@ -1,11 +1,12 @@
 //! [`Fetch`] for [`Client`]: how a driver's requests are sent over the gateway's own connections.
 
-use http::header::{ACCEPT, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
 use http::{Request, Response};
 
 use super::client::{Client, RequestBody, ResponseBody};
 use super::driver::{Fetch, FetchError, RequestPurpose};
-use crate::resource::Encoding;
+use super::inflate::InflatedBody;
+use crate::resource::{Encoding, GATEWAY_GZIP};
 
 /// Metadata only if the server can produce it, otherwise whole objects. Both contain everything that is read from such a
 /// list.
@@ -22,14 +23,14 @@ const METADATA: HeaderValue = HeaderValue::from_static(
 );
 
 impl Fetch for Client {
-    type Body = ResponseBody;
+    type Body = InflatedBody<ResponseBody>;
 
     async fn get(
         &self,
         path_and_query: String,
         purpose: RequestPurpose,
         encoding: Encoding,
-    ) -> Result<Response<ResponseBody>, FetchError> {
+    ) -> Result<Response<Self::Body>, FetchError> {
         let accept = match purpose {
             RequestPurpose::Read | RequestPurpose::ReadShort | RequestPurpose::Watch => {
                 HeaderValue::from_static(encoding.media_type())
@@ -38,9 +39,11 @@ impl Fetch for Client {
             RequestPurpose::ReadVersions => VERSIONS_LIST,
             RequestPurpose::WatchMetadata => METADATA,
         };
-        let request = Request::get(path_and_query)
-            .header(ACCEPT, accept)
-            .body(RequestBody::Empty);
+        let mut request = Request::get(path_and_query).header(ACCEPT, accept);
+        if self.is_gateway() {
+            request = request.header(ACCEPT_ENCODING, HeaderValue::from_static(GATEWAY_GZIP));
+        }
+        let request = request.body(RequestBody::Empty);
         let request = request.map_err(|error| FetchError(error.into()))?;
         let sent = match purpose {
             RequestPurpose::Read | RequestPurpose::ReadMetadata | RequestPurpose::ReadVersions => {
@@ -49,7 +52,8 @@ impl Fetch for Client {
             RequestPurpose::ReadShort => self.send_short(request).await,
             RequestPurpose::Watch | RequestPurpose::WatchMetadata => self.send_watch(request).await,
         };
-        sent.map_err(|error| FetchError(error.into()))
+        sent.map(InflatedBody::of)
+            .map_err(|error| FetchError(error.into()))
     }
 
     fn lagging(&self) {

@@ -23,6 +23,8 @@ mod fetch;
 #[cfg(feature = "gateway")]
 pub mod gates;
 #[cfg(feature = "client")]
+pub mod inflate;
+#[cfg(feature = "client")]
 pub mod log_limit;
 #[cfg(feature = "client")]
 pub mod net;

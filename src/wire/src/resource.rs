@@ -24,6 +24,9 @@ pub mod wire;
 /// Header of a watch's response that begins with the latest state of what changed, not with the history: some states are left out. A client
 /// that needs every change, or serves others from what it reads, has to list instead (decision 44).
 pub const CATCH_UP_HEADER: &str = "kube-fanout-catch-up";
+/// The content coding that a gateway asks the next one for. It is gzip under its older name (RFC 9110 §8.4.1.3), which kube-apiserver does
+/// not know: it compresses nothing, as if it had not been asked.
+pub const GATEWAY_GZIP: &str = "x-gzip";
 /// Header of an answer of a gateway that found itself upstream, which no other server's 508 has.
 pub const LOOP_HEADER: &str = "kube-fanout-loop";
 

@@ -30,7 +30,7 @@ async fn opened(stage: &Stage, http: HttpVersion, asked: &Asked<'_>) -> Client {
 }
 
 /// What clients ask for, and whether `auto` and `always` compress it.
-fn cases() -> [(Asked<'static>, bool, bool); 8] {
+fn cases() -> [(Asked<'static>, bool, bool); 9] {
     let asked = Asked::default();
     [
         (asked.clone(), true, true),
@@ -57,6 +57,16 @@ fn cases() -> [(Asked<'static>, bool, bool); 8] {
             },
             false,
             false,
+        ),
+        // A gateway's own, whatever it is called.
+        (
+            Asked {
+                encoding: "x-gzip",
+                agent: JAVA,
+                ..asked.clone()
+            },
+            true,
+            true,
         ),
         (
             Asked {

@@ -64,6 +64,11 @@ impl Stage {
         TlsGateway { gateway, bridge }
     }
 
+    /// A gateway that reads from the first one.
+    pub(super) async fn behind(&self) -> Running {
+        start(self.gateway.address, |_| ()).await
+    }
+
     /// Creates a config map or a secret with about this much text; returns its name.
     pub(super) async fn create(&self, resource: &str, len: usize) -> String {
         let number = self.written.fetch_add(1, Ordering::Relaxed);

@@ -90,11 +90,20 @@ impl BatchBlock {
     }
 }
 
+/// Whether a watch is worth compressing for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GzipWeight {
+    /// As how many watches it counts.
+    pub watches: usize,
+    /// A view is compressed from so many watches on.
+    pub watches_min: usize,
+}
+
 /// The compressed batches of a view.
 #[derive(Debug, Default)]
 pub(super) struct CompressedBatches {
-    /// The number of open watches that get them. A lock of its own: the other one is held while a batch is compressed, by threads that need
-    /// the same batch.
+    /// As how many the open watches count that get them. A lock of its own: the other one is held while a batch is compressed, by threads
+    /// that need the same batch.
     watches: Mutex<usize>,
     kept: Mutex<KeptBlocks>,
 }
@@ -109,13 +118,13 @@ struct KeptBlocks {
 }
 
 impl CompressedBatches {
-    fn enter(&self) {
-        *self.watches.lock() += 1;
+    fn enter(&self, count: usize) {
+        *self.watches.lock() += count;
     }
 
-    fn leave(&self) {
+    fn leave(&self, count: usize) {
         let mut watches = self.watches.lock();
-        *watches -= 1;
+        *watches -= count;
         if *watches == 0 {
             drop(watches);
             self.clear();
@@ -143,28 +152,28 @@ impl CompressedBatches {
 #[derive(Debug)]
 pub struct CompressedWatch {
     batches: Arc<CompressedBatches>,
-    watches_min: usize,
+    weight: GzipWeight,
 }
 
 impl CompressedWatch {
-    pub(super) fn new(batches: &Arc<CompressedBatches>, watches_min: usize) -> Self {
-        batches.enter();
+    pub(super) fn new(batches: &Arc<CompressedBatches>, weight: GzipWeight) -> Self {
+        batches.enter(weight.watches);
         Self {
             batches: Arc::clone(batches),
-            watches_min,
+            weight,
         }
     }
 
     /// The batch at `at`, which is `frames`.
     #[must_use]
     pub fn block(&self, at: Sequence, frames: &[u8]) -> Arc<BatchBlock> {
-        self.batches.block(at, frames, self.watches_min)
+        self.batches.block(at, frames, self.weight.watches_min)
     }
 }
 
 impl Drop for CompressedWatch {
     fn drop(&mut self) {
-        self.batches.leave();
+        self.batches.leave(self.weight.watches);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::bookmark::{BookmarkTemplate, Marker};
-use super::compressed::{CompressedBatches, CompressedWatch};
+use super::compressed::{CompressedBatches, CompressedWatch, GzipWeight};
 use super::end_schedule::EndSchedule;
 use super::projection::{Projection, ProjectionError};
 use super::selector_index::{IndexPosition, Number};
@@ -201,10 +201,10 @@ impl View {
         &self.core
     }
 
-    /// A watch that gets the batches compressed. Those that fewer than `watches_min` such watches get are not.
+    /// A watch that gets the batches compressed, if it and the others are worth it.
     #[must_use]
-    pub fn compress(&self, watches_min: usize) -> CompressedWatch {
-        CompressedWatch::new(&self.core.compressed, watches_min)
+    pub fn compress(&self, weight: GzipWeight) -> CompressedWatch {
+        CompressedWatch::new(&self.core.compressed, weight)
     }
 
     /// The number of the next batch: the cursor of a watch that joins now.

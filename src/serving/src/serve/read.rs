@@ -341,11 +341,11 @@ impl Service {
         let request = &read.authorized.request;
         let permission = read.authorized.permission.as_ref();
         let user = permission.map_or("", |permission| &permission.caller.user.name);
-        let (watch, is_gzip) = match &request.gzip_agent {
-            Some(agent) => {
+        let (watch, is_gzip) = match &request.watch_reader {
+            Some(reader) => {
                 let blocks = self.compressors.blocks.for_peer(read.authorized.peer);
                 let (watches, resource) = (&self.compressors.watches, &request.path.gvr.resource);
-                watches.compressed(watch, resource, (user, agent), (blocks, &self.metrics))
+                watches.compressed(watch, resource, (user, reader), (blocks, &self.metrics))
             }
             None => (watch, false),
         };

@@ -5,9 +5,10 @@ use tokio::time::Instant;
 
 use super::client_name::agent;
 use super::client_request::ClientRequest;
-use super::gzip::accepts_gzip;
+use super::gzip::{GzipReader, gzip_reader};
 use super::request_timeout::{LIMIT, RequestTimeout};
 use super::resources::FillWait;
+use super::watch_compression::{SECRETS, WatchReader};
 use crate::protocol::audit_id;
 use crate::protocol::request::{
     CacheRead, ListOptions, PathForm, ReadPlan, ResourcePath, SELECTORS_LEN_MAX, Spelling, Verb,
@@ -28,8 +29,8 @@ pub(super) struct ReadRequest {
     /// The format of error responses; `None` if only upstream can write it.
     pub(super) status_form: Option<StatusForm>,
     pub(super) takes_gzip: bool,
-    /// The `User-Agent` of a watch that accepts gzip.
-    pub(super) gzip_agent: Option<Box<str>>,
+    /// Who reads the watch, if it may be sent as gzip.
+    pub(super) watch_reader: Option<WatchReader>,
     /// The upgrade of a watch that requests WebSocket.
     pub(super) socket: Option<WebSocketUpgrade>,
     pub(super) started: Instant,
@@ -76,7 +77,16 @@ impl ReadRequest {
         if !gates.shards {
             options.shard_selector.clear();
         }
-        let takes_gzip = accepts_gzip(http.headers());
+        let gzip_reader = gzip_reader(http.headers());
+        let is_plain_watch = verb == Verb::Watch && socket.is_none();
+        let watch_reader = gzip_reader.filter(|_| is_plain_watch);
+        let watch_reader = watch_reader.map(|reader| match reader {
+            GzipReader::Client => WatchReader::Client(agent(http.headers()).into()),
+            GzipReader::Gateway => WatchReader::Gateway,
+        });
+        // The API server compresses lists of Secrets for clients, so only those for gateways are the gateway's choice.
+        let takes_gzip = gzip_reader == Some(GzipReader::Client)
+            || gzip_reader.is_some() && &*path.gvr.resource != SECRETS;
         let started = Instant::now();
         Some(Box::new(Self {
             path: path.clone(),
@@ -84,8 +94,7 @@ impl ReadRequest {
             options,
             status_form: info.refusal_form(),
             takes_gzip,
-            gzip_agent: (takes_gzip && verb == Verb::Watch && socket.is_none())
-                .then(|| agent(http.headers()).into()),
+            watch_reader,
             socket,
             started,
             deadline: match timeout {
@@ -106,7 +115,7 @@ impl ReadRequest {
             options: self.options.clone(),
             status_form: self.status_form,
             takes_gzip: false,
-            gzip_agent: None,
+            watch_reader: None,
             socket: None,
             started,
             deadline: (self.verb == Verb::List).then(|| started + LIMIT),

@@ -10,6 +10,7 @@ use crate::cache::{BlockFormat, Chunk};
 use crate::config::CompressWatches;
 use crate::metrics::ListenerMetrics;
 use crate::resource::{EventKind, Object};
+use crate::view::GzipWeight;
 use crate::watch::{GzipReaders, InitialBlocks, MakingBlock, Watch};
 
 /// A view that fewer compressed watches share is sent uncompressed: its events would be compressed for hardly anybody.
@@ -19,7 +20,16 @@ const LATE_READERS: [&str; 2] = ["Java/", "Java-http-client/"];
 /// How long initial events wait for a block. Beyond it the chunk is sent as it is.
 const BLOCK_WAIT: Duration = Duration::from_secs(2);
 /// Who can see lengths on the network and write into the same view could guess what else is in it.
-const SECRETS: &str = "secrets";
+pub(super) const SECRETS: &str = "secrets";
+
+/// Who reads a watch as gzip.
+#[derive(Debug)]
+pub(super) enum WatchReader {
+    /// A client with this `User-Agent`.
+    Client(Box<str>),
+    /// A gateway. It counts as many watches, because it reads for its own clients.
+    Gateway,
+}
 
 /// Decides which watches are sent as gzip.
 #[derive(Debug)]
@@ -36,20 +46,27 @@ impl WatchCompressor {
         }
     }
 
-    /// The watch of a client that accepts gzip, by user and `User-Agent`; compressed if that is to be, and whether it is.
+    /// The watch of a user whose client accepts gzip; compressed if that is to be, and whether it is.
     pub(super) fn compressed(
         &self,
         watch: Watch,
         resource: &str,
-        (user, agent): (&str, &str),
+        (user, reader): (&str, &WatchReader),
         (blocks, metrics): (BlockCompressor, &ListenerMetrics),
     ) -> (Watch, bool) {
-        let (sharing_min, trial) = match self.which {
-            CompressWatches::Never => return (watch, false),
-            CompressWatches::Always => (1, None),
-            CompressWatches::Auto => {
-                let is_late = LATE_READERS.iter().any(|name| agent.starts_with(name));
-                if is_late || resource == SECRETS {
+        let weight = |watches, watches_min| GzipWeight {
+            watches,
+            watches_min,
+        };
+        let (weight, trial) = match (self.which, reader) {
+            (CompressWatches::Never, _) => return (watch, false),
+            (CompressWatches::Always, _) => (weight(1, 1), None),
+            (CompressWatches::Auto, _) if resource == SECRETS => return (watch, false),
+            (CompressWatches::Auto, WatchReader::Gateway) => {
+                (weight(SHARING_MIN, SHARING_MIN), None)
+            }
+            (CompressWatches::Auto, WatchReader::Client(agent)) => {
+                if LATE_READERS.iter().any(|name| agent.starts_with(name)) {
                     return (watch, false);
                 }
                 let trial = self.readers.begin(user, agent);
@@ -57,10 +74,10 @@ impl WatchCompressor {
                     metrics.gzip_unread.inc();
                     return (watch, false);
                 }
-                (SHARING_MIN, trial)
+                (weight(1, SHARING_MIN), trial)
             }
         };
-        (watch.compressed(sharing_min, trial, Arc::new(blocks)), true)
+        (watch.compressed(weight, trial, Arc::new(blocks)), true)
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::cache::{Checksum, DeflateBlock, Sequence};
 use crate::protocol::BufList;
 use crate::protocol::gzip::GzipMember;
-use crate::view::{BatchBlock, CompressedWatch, REACH, View};
+use crate::view::{BatchBlock, CompressedWatch, GzipWeight, REACH, View};
 pub use readers::{GzipReaders, GzipTrial};
 
 /// The compressed stream of one client.
@@ -33,11 +33,11 @@ enum MemberPhase {
 }
 
 impl WatchCompression {
-    /// The compression of a watch of this view. Batches that fewer than `watches_min` watches get are not compressed.
-    pub(super) fn new(view: &View, watches_min: usize, trial: Option<GzipTrial>) -> Self {
+    /// The compression of a watch of this view.
+    pub(super) fn new(view: &View, weight: GzipWeight, trial: Option<GzipTrial>) -> Self {
         Self {
             trial,
-            watch: view.compress(watches_min),
+            watch: view.compress(weight),
             phase: MemberPhase::New,
             following: 0,
             next: 0,

@@ -36,7 +36,7 @@ pub trait Fetch: Send + Sync + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes, Error: fmt::Display + Send> + Send + Unpin;
 
-    /// Sends a GET that accepts this encoding, uncompressed.
+    /// Sends a GET that accepts this encoding. The body of the response is not compressed any more.
     fn get(
         &self,
         path_and_query: String,

@@ -40,7 +40,7 @@ def wild_accept(dice):
 
 
 def encoding(dice):
-    return dice.pick(["gzip", "gzip", "gzip", "identity", "gzip, deflate", "deflate, gzip", "deflate,gzip;q=1.0", "gzip;q=0", "*", "GZIP", "br", "", " gzip ", "x-gzip", "gzip,gzip", "identity;q=0", "gzip ,br"])
+    return dice.pick(["gzip", "gzip", "gzip", "identity", "gzip, deflate", "deflate, gzip", "deflate,gzip;q=1.0", "gzip;q=0", "*", "GZIP", "br", "", " gzip ", "gzip,gzip", "identity;q=0", "gzip ,br"])
 
 
 def socket(dice, whole):

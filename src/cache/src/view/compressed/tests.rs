@@ -61,7 +61,7 @@ impl Client {
 
 fn batches() -> CompressedBatches {
     let batches = CompressedBatches::default();
-    batches.enter();
+    batches.enter(1);
     batches
 }
 
@@ -125,7 +125,7 @@ fn for_few_watches_and_short_batches_nothing_is_compressed() {
         block.following().len() == frames.len() + 2 * SYNC.len() && block.reach() == 0
     };
     assert!(is_stored(&batches.block(0, &frames, 2), &frames));
-    batches.enter();
+    batches.enter(1);
     let short = event(1, 1);
     assert!(is_stored(&batches.block(1, &short, 2), &short));
     let block = batches.block(2, &frames, 2);
@@ -137,10 +137,10 @@ fn nothing_is_kept_for_nobody() {
     let batches = batches();
     let frames = event(0, 4000);
     let _ = batches.block(0, &frames, 1);
-    batches.leave();
+    batches.leave(1);
     assert_eq!(batches.kept.lock().tail.capacity(), 0);
     // Nor for fewer watches than would be compressed for.
-    batches.enter();
+    batches.enter(1);
     let _ = batches.block(1, &frames, 1);
     let _ = batches.block(2, &frames, 2);
     assert_eq!(batches.kept.lock().tail.capacity(), 0);

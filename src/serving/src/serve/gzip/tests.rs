@@ -18,34 +18,41 @@ use crate::protocol::gzip::GzipMember;
 use crate::resource::{Object, ObjectParts};
 
 #[track_caller]
-fn check_accepts(values: &[&'static str], expected: bool) {
+fn check_reader(values: &[&'static str], expected: Option<GzipReader>) {
     let mut headers = HeaderMap::new();
     for value in values {
         headers.append(ACCEPT_ENCODING, HeaderValue::from_static(value));
     }
-    assert_eq!(accepts_gzip(&headers), expected, "{values:?}");
+    assert_eq!(gzip_reader(&headers), expected, "{values:?}");
 }
 
 #[test]
 fn only_the_bare_word_asks_for_gzip() {
-    check_accepts(&[], false);
-    for value in ["gzip", "deflate, gzip", " gzip ,br", "br,\tgzip"] {
-        check_accepts(&[value], true);
+    check_reader(&[], None);
+    for value in [
+        "gzip",
+        "deflate, gzip",
+        " gzip ,br",
+        "br,\tgzip",
+        "x-gzip, gzip",
+    ] {
+        check_reader(&[value], Some(GzipReader::Client));
     }
+    check_reader(&["x-gzip"], Some(GzipReader::Gateway));
     for value in [
         "",
         "*",
         "GZIP",
         "gzip;q=1.0",
-        "x-gzip",
+        "x-gzip;q=1.0",
         "gzip deflate",
         "identity",
     ] {
-        check_accepts(&[value], false);
+        check_reader(&[value], None);
     }
     // The API server reads only the first header.
-    check_accepts(&["br", "gzip"], false);
-    check_accepts(&["gzip", "br"], true);
+    check_reader(&["br", "gzip"], None);
+    check_reader(&["gzip", "br"], Some(GzipReader::Client));
 }
 
 fn decoded(member: &[u8]) -> Vec<u8> {

@@ -7,7 +7,7 @@ use super::super::request::{Key, include_object};
 use crate::fairness::Peer;
 use crate::protocol::request::{ListOptions, PathForm, RequestInfo, ResourcePath, Spelling, Verb};
 use crate::resource::Gvr;
-use crate::serve::gzip::accepts_gzip;
+use crate::serve::gzip::{GzipReader, gzip_reader};
 use crate::upstream::client::RequestBody;
 
 /// The parameters that kubectl sends for the first page of the newest state. A list with any other parameter is forwarded.
@@ -58,7 +58,7 @@ impl TableListRequest {
         let key = ListKey {
             rows,
             limit: options.limit,
-            is_gzip: accepts_gzip(request.headers()),
+            is_gzip: gzip_reader(request.headers()) == Some(GzipReader::Client),
         };
         Some(Self { key, peer })
     }

@@ -7,22 +7,23 @@ use super::step::EventsStep;
 use super::{BeforeHistory, CursorStep, WatchCursor};
 use crate::cache::DeflateBlock;
 use crate::protocol::BufList;
+use crate::view::GzipWeight;
 use crate::watch::compression::{GzipTrial, WatchCompression};
 use crate::watch::initial_block::InitialBlocks;
 use crate::watch::limits::GZIP_FRAMES;
 
 impl WatchCursor {
-    /// Sends events as gzip. Batches that fewer than `watches_min` watches of the view get so are not compressed.
+    /// Sends events as gzip, compressed if that is worth it.
     pub(in crate::watch) fn compress(
         &mut self,
-        watches_min: usize,
+        weight: GzipWeight,
         trial: Option<GzipTrial>,
         blocks: Arc<dyn InitialBlocks>,
     ) {
         if let Some(BeforeHistory::First(first)) = &mut self.before_history {
             first.compress(blocks);
         }
-        let compression = WatchCompression::new(&self.view, watches_min, trial);
+        let compression = WatchCompression::new(&self.view, weight, trial);
         self.compression = Some(Box::new(compression));
         self.limits = &GZIP_FRAMES;
     }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::cache::{Chunk, DeflateBlock};
+use crate::view::GzipWeight;
 use crate::watch::initial_block::samples::block;
 
 /// Every chunk is long enough.
@@ -16,6 +17,12 @@ static NARROW: FrameLimits = FrameLimits {
     slices: 5,
     block_min: 1,
     cost: 1_000,
+};
+
+/// Every watch is compressed for.
+const EACH: GzipWeight = GzipWeight {
+    watches: 1,
+    watches_min: 1,
 };
 
 /// The blocks that are being made; the test makes them.
@@ -48,7 +55,7 @@ impl GzipClient {
         let mut client = scene.client(&everything(), scene.initial(Marker::None), timeout);
         client.body = client
             .body
-            .compressed(1, None, Arc::clone(&blocks) as _)
+            .compressed(EACH, None, Arc::clone(&blocks) as _)
             .limited(&NARROW);
         Self {
             client,

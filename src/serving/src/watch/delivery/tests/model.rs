@@ -35,7 +35,7 @@ use crate::connection::websocket::SocketIo;
 use crate::protocol::websocket::Framing;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{EVALUATED, LabelSelector, Selector};
-use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
+use crate::view::{GzipWeight, Hub, Marker, ServedResource, ViewSubscription};
 use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchRecorder};
 use blocks::LateBlocks;
 
@@ -258,9 +258,14 @@ impl<'a> Model<'a> {
     fn way(&mut self, watch: Watch) -> (Way, bool) {
         let way = self.dice.below(5);
         let is_gzip = way != 1 && self.dice.once_in(2);
+        let watches_min = 1 + self.dice.index(2);
+        let weight = GzipWeight {
+            watches: [1, watches_min][self.dice.index(2)],
+            watches_min,
+        };
         let watch = if is_gzip {
             watch
-                .compressed(1 + self.dice.index(2), None, Arc::new(LateBlocks))
+                .compressed(weight, None, Arc::new(LateBlocks))
                 .limited(self.frames)
         } else {
             watch
