@@ -5,7 +5,8 @@ use clap::ValueEnum;
 /// Kinds of attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
-    /// Watches of pods with the longest selectors that memory evaluates, on one HTTP/2 connection, and 35 pod events a second.
+    /// Watches of pods with the longest selectors that memory evaluates, on one HTTP/2 connection, and 35 pod events a second. A few dozen cost
+    /// as much as a resource's watches may; the others are forwarded.
     Selectors,
     /// A few such watches, and a pod of 10,000 labels that changes once a second.
     Labels,
