@@ -145,14 +145,15 @@ class PodStack(InjectStack):
         while not self.ended.wait(0.1):
             try:
                 self.reconcile()
-            except (wire.WireError, OSError) as error:
-                print("reconcile:", error)
+            except (wire.WireError, OSError, ValueError) as error:
+                print("reconcile:", repr(error))
 
     def reconcile(self):
+        running = list(self.running.items())  # before pods and slices are read, so that each has its own
         selector = self.api.get(f"{GATEWAYS}/services/kube-fanout-api")["spec"]["selector"]
         pods = {pod["metadata"]["name"]: pod["metadata"].get("labels", {}) for pod in self.api.get(f"{GATEWAYS}/pods")["items"]}
         slices = {item["metadata"]["name"]: item for item in self.api.get(SLICES)["items"]}
-        for name, (_, admin) in list(self.running.items()):
+        for name, (_, admin) in running:
             process = self.gateways[name]
             if name not in pods and process.poll() is None and not getattr(process, "told", False):
                 process.told = True
