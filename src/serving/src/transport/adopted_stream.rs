@@ -81,10 +81,11 @@ impl AdoptedStream {
     /// If the stream or its connection is over.
     pub(crate) fn poll_send(&mut self, data: &mut impl Buf) -> Poll<io::Result<()>> {
         let before = data.remaining();
-        let polled = self.writer.state().poll_add_data(self.key, data);
-        if data.remaining() < before {
-            self.note_due();
-        }
+        let mut state = self.writer.state();
+        let polled = state.poll_add_data(self.key, data);
+        let is_first = data.remaining() < before && state.defer_flush();
+        drop(state);
+        self.note_due(is_first);
         polled
     }
 
@@ -93,8 +94,11 @@ impl AdoptedStream {
     /// # Errors
     /// If the stream or its connection is over.
     pub(crate) fn poll_send_end(&mut self) -> Poll<io::Result<()>> {
-        let polled = self.writer.state().poll_add_end(self.key);
-        self.note_due();
+        let mut state = self.writer.state();
+        let polled = state.poll_add_end(self.key);
+        let is_first = state.defer_flush();
+        drop(state);
+        self.note_due(is_first);
         polled
     }
 
@@ -109,9 +113,9 @@ impl AdoptedStream {
         state.adoptions.end(self.key, EndedStream::Stalled);
     }
 
-    fn note_due(&mut self) {
-        if self.due.is_none() {
-            self.due = self.writer.due_flush();
+    fn note_due(&mut self, is_first: bool) {
+        if is_first && self.due.is_none() {
+            self.due = Some(self.writer.due_flush());
         }
     }
 }

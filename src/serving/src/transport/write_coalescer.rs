@@ -36,6 +36,8 @@ pub(super) struct CoalescerState<S> {
     /// Accepted bytes; those from `at` on are not written yet. Freed when all are written.
     buffered: Vec<u8>,
     at: usize,
+    /// Length of the last write of what was buffered. The next one is likely to be as long.
+    last_len: usize,
     /// A failed write that was not reported to h2 yet.
     failed: Option<io::Error>,
     outbound: OutboundFrames,
@@ -60,6 +62,7 @@ impl<S> WriteCoalescer<S> {
             transport,
             buffered: Vec::new(),
             at: 0,
+            last_len: 0,
             failed: None,
             outbound: OutboundFrames::default(),
             inbound: InboundFrames::new(preface_len),
@@ -176,6 +179,9 @@ impl<S: AsyncWrite + Unpin> CoalescerState<S> {
     }
 
     fn release_buffer(&mut self) {
+        if !self.buffered.is_empty() {
+            self.last_len = self.buffered.len();
+        }
         (self.buffered, self.at) = (Vec::new(), 0);
     }
 
@@ -190,6 +196,11 @@ impl<S: AsyncWrite + Unpin> CoalescerState<S> {
             self.failed = Some(error);
             task.wake();
         }
+    }
+
+    /// Defers the flush of what a worker has added to the end of its turn; returns whether none was deferred before.
+    pub(super) const fn defer_flush(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_flush_due, true)
     }
 
     /// Adds as many DATA frames of an adopted stream as there is room for. Pending if something remains: the worker is woken when it may go
@@ -278,7 +289,11 @@ impl<S: AsyncWrite + Unpin> CoalescerState<S> {
             flags,
             stream,
         };
-        self.buffered.reserve(HEAD_LEN + len);
+        let more = HEAD_LEN + len;
+        match self.buffered.capacity() {
+            0 => self.buffered.reserve_exact(self.last_len.max(more)),
+            _ => self.buffered.reserve(more),
+        }
         self.buffered.extend_from_slice(&head.encoded());
     }
 }
@@ -365,10 +380,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
 pub(crate) struct DueFlush<S: AsyncWrite + Unpin>(WriteCoalescer<S>);
 
 impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
-    /// A flush for what a worker has added; `None` if another one is due already.
-    pub(super) fn due_flush(&self) -> Option<DueFlush<S>> {
-        let was_due = std::mem::replace(&mut self.state().is_flush_due, true);
-        (!was_due).then(|| DueFlush(self.clone()))
+    /// The flush that a worker has [deferred](CoalescerState::defer_flush).
+    pub(super) fn due_flush(&self) -> DueFlush<S> {
+        DueFlush(self.clone())
     }
 }
 

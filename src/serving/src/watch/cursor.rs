@@ -52,7 +52,10 @@ pub(crate) struct WatchCursor {
     /// `None` for a client that gets events as they are.
     compression: Option<Box<WatchCompression>>,
     pub(super) lifetime: WatchLifetime,
-    pub(super) guards: WatchGuards,
+    /// In a place of its own: it is not needed for each event.
+    pub(super) guards: Box<WatchGuards>,
+    /// The place in the table of open watches.
+    pub(super) place: Option<TableRegistration>,
 }
 
 /// What comes before the events of the history.
@@ -115,7 +118,8 @@ impl WatchCursor {
             },
             compression: None,
             lifetime: WatchLifetime::new(timing, known),
-            guards: WatchGuards::default(),
+            guards: Box::default(),
+            place: None,
         }
     }
 
@@ -136,7 +140,7 @@ impl WatchCursor {
             position: (self.cursor, self.stage()),
             opened_at: self.lifetime.opened_at,
         };
-        self.guards.place = Some(TableRegistration::enter(table, new));
+        self.place = Some(TableRegistration::enter(table, new));
     }
 
     /// From where the next event is read.
@@ -164,7 +168,7 @@ impl WatchCursor {
     /// Shows those who look at the table where the cursor is. Call it when the connection has taken all that was read so far. Three plain
     /// stores.
     pub(crate) fn note_taken(&self) {
-        if let Some(place) = &self.guards.place {
+        if let Some(place) = &self.place {
             place.note(self.cursor, self.stage(), self.sent.bytes);
         }
     }

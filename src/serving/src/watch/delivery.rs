@@ -83,26 +83,22 @@ impl Delivery {
         watch: Box<Watch>,
     ) -> Option<Transport> {
         let (done, returned) = oneshot::channel();
-        let (cursor, waiter) = watch.into_parts();
         let worker = self.next_worker();
         self.0.inboxes[worker].push_arrival(Box::new(NewStream {
             client: ClientStream::Http1 { transport, done },
             head,
-            cursor,
-            waiter,
+            watch,
         }));
         returned.await.ok()
     }
 
     /// Writes the rest of a watch on its HTTP/2 stream, until one of the two ends.
     pub(crate) fn adopt(&self, stream: AdoptedStream, watch: Box<Watch>) {
-        let (cursor, waiter) = watch.into_parts();
         let worker = stream.worker(|| self.next_worker());
         self.0.inboxes[worker].push_arrival(Box::new(NewStream {
             client: ClientStream::Http2(stream),
             head: Bytes::new(),
-            cursor,
-            waiter,
+            watch,
         }));
     }
 

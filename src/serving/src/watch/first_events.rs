@@ -25,7 +25,7 @@ pub(super) enum FirstEventsError {
 /// The events before those of the history, which all are from one snapshot.
 #[derive(Debug)]
 pub(super) enum FirstEvents {
-    Initial(InitialEvents),
+    Initial(Box<InitialEvents>),
     CatchUp(Box<CatchUpEvents>),
 }
 
@@ -40,7 +40,7 @@ impl FirstEvents {
             } => {
                 let sequence = snapshot.sequence;
                 let initial = InitialEvents::new(snapshot, version, marker);
-                (Some(Self::Initial(initial)), sequence, version)
+                (Some(Self::Initial(Box::new(initial))), sequence, version)
             }
             Start::CatchUp(catch_up) => {
                 let snapshot = catch_up.snapshot();

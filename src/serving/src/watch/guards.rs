@@ -4,7 +4,6 @@
 use std::task::Waker;
 
 use super::connection_recall::RecallHold;
-use super::table::TableRegistration;
 use crate::admission::WatchPermit;
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
@@ -24,8 +23,6 @@ pub(crate) struct WatchGuards {
     pub(super) side: Option<SideHold>,
     /// The entry in the audit log; held only to keep it open.
     pub(crate) trail: Option<AuditTrail>,
-    /// The place in the table of open watches.
-    pub(super) place: Option<TableRegistration>,
 }
 
 impl WatchGuards {

@@ -39,7 +39,7 @@ impl WatchCursor {
     }
 
     fn choose_side(&mut self) {
-        let (Some(side), Some(place)) = (&self.guards.side, &self.guards.place) else {
+        let (Some(side), Some(place)) = (&self.guards.side, &self.place) else {
             return;
         };
         let has_bookmarks = self.lifetime.bookmarks.is_some();

@@ -52,7 +52,7 @@ impl Drop for WatchCursor {
         if let Some(compression) = &self.compression {
             compression.ended(end == WatchEnd::ClientGone);
         }
-        let place = self.guards.place.as_ref();
+        let place = self.place.as_ref();
         if let Some(place) = place {
             place.end(end, events, Instant::now().into_std());
             place.count_bytes(bytes);

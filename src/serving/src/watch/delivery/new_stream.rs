@@ -3,8 +3,7 @@
 use bytes::Bytes;
 
 use super::client_stream::ClientStream;
-use crate::view::WatchWaiter;
-use crate::watch::WatchCursor;
+use crate::watch::Watch;
 
 /// A watch on its way from its connection's task to the worker that will serve it.
 #[derive(Debug)]
@@ -12,6 +11,5 @@ pub(super) struct NewStream {
     pub(super) client: ClientStream,
     /// What is sent before the first event.
     pub(super) head: Bytes,
-    pub(super) cursor: WatchCursor,
-    pub(super) waiter: WatchWaiter,
+    pub(super) watch: Box<Watch>,
 }

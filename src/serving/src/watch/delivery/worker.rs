@@ -109,9 +109,9 @@ impl DeliveryWorker {
         let NewStream {
             client,
             head,
-            cursor,
-            waiter,
+            watch,
         } = arrival;
+        let (cursor, waiter) = watch.into_parts();
         let view = Arc::clone(cursor.view());
         let recorder = Arc::clone(cursor.recorder());
         let entry = self.streams.vacant_entry();

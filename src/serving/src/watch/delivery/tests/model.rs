@@ -296,15 +296,13 @@ impl<'a> Model<'a> {
     fn delivered(&mut self, watch: Watch) -> Way {
         let wire = self.wire();
         let (done, back) = oneshot::channel();
-        let (cursor, waiter) = watch.into_parts();
         self.inbox.push_arrival(Box::new(NewStream {
             client: ClientStream::Http1 {
                 transport: wire.clone().into(),
                 done,
             },
             head: Bytes::from_static(HEAD),
-            cursor,
-            waiter,
+            watch: Box::new(watch),
         }));
         Way::Delivered {
             wire,
