@@ -36,7 +36,7 @@ pub(super) struct CoalescerState<S> {
     /// Accepted bytes; those from `at` on are not written yet. Freed when all are written.
     buffered: Vec<u8>,
     at: usize,
-    /// Length of the last write of what was buffered. The next one is likely to be as long.
+    /// Length of what was buffered when it was freed last. There will probably be as much again.
     last_len: usize,
     /// A failed write that was not reported to h2 yet.
     failed: Option<io::Error>,
@@ -198,7 +198,9 @@ impl<S: AsyncWrite + Unpin> CoalescerState<S> {
         }
     }
 
-    /// Defers the flush of what a worker has added to the end of its turn; returns whether none was deferred before.
+    /// Defers the flush of what a worker has added to the end of its turn; returns whether none was deferred before, so that the caller needs
+    /// a [`DueFlush`].
+    #[must_use]
     pub(super) const fn defer_flush(&mut self) -> bool {
         !std::mem::replace(&mut self.is_flush_due, true)
     }

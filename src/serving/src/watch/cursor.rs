@@ -52,7 +52,7 @@ pub(crate) struct WatchCursor {
     /// `None` for a client that gets events as they are.
     compression: Option<Box<WatchCompression>>,
     pub(super) lifetime: WatchLifetime,
-    /// In a place of its own: it is not needed for each event.
+    /// In a place of its own: shared events do not need it.
     pub(super) guards: Box<WatchGuards>,
     /// The place in the table of open watches.
     pub(super) place: Option<TableRegistration>,

@@ -233,31 +233,35 @@ class Proxy:
             threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
     def chosen(self):
-        ready = [one for one in self.endpoints if one[2].get("ready") is not False]
-        standby = [one for one in self.endpoints if one[2].get("serving") and one[2].get("terminating")]
+        endpoints = self.endpoints
+        ready = [one for one in endpoints if one[2].get("ready") is not False]
+        standby = [one for one in endpoints if one[2].get("serving") and one[2].get("terminating")]
         return random.choice(ready or standby or [None])
 
     def serve(self, client):
-        endpoint = self.chosen()
-        if not endpoint:
-            return client.close()
+        with self.lock:  # at once: who sees no connection to an endpoint that is gone may rely on it
+            endpoint = self.chosen()
+            key = endpoint and (endpoint[1], id(client))
+            if endpoint:
+                self.connections.add(key)
+        if endpoint:
+            self.join(client, endpoint)
+        client.close()
+        with self.lock:
+            self.connections.discard(key)
+
+    def join(self, client, endpoint):
         try:
             server = socket.create_connection(endpoint[:2], 5)
         except OSError:
-            return client.close()
+            return
         server.settimeout(None)
-        key = (endpoint[1], id(client))
-        with self.lock:
-            self.connections.add(key)
         halves = [threading.Thread(target=passes, args=pair, daemon=True) for pair in ((client, server), (server, client))]
         for half in halves:
             half.start()
         for half in halves:
             half.join()
-        for sock in (client, server):
-            sock.close()
-        with self.lock:
-            self.connections.discard(key)
+        server.close()
 
     def open(self):
         """The number of connections by the endpoint's port."""
