@@ -239,7 +239,7 @@ class Proxy:
         return random.choice(ready or standby or [None])
 
     def serve(self, client):
-        with self.lock:  # at once: who sees no connection to an endpoint that is gone may rely on it
+        with self.lock:  # so that a connection is counted as soon as its endpoint is chosen
             endpoint = self.chosen()
             key = endpoint and (endpoint[1], id(client))
             if endpoint:
